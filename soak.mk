@@ -8,7 +8,7 @@ CHAOS_OF := soak-chaos-relay soak-chaos-shared
 CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
 SOAK := $(GROUPS_AT) soak-updates soak-servers soak-odd-servers soak-judging soak-programs soak-agents soak-frameworks soak-verifiers soak-conversations $(KITS) soak-adapters \
 	soak-engines-vllm soak-engines-sglang soak-overlapped-vllm soak-math-7b $(PARALLEL) $(THOROUGH) \
-	soak-real soak-real-engines soak-runs soak-viewer soak-ray soak-slurm soak-islands soak-islands-learning \
+	soak-real soak-real-engines soak-runs soak-viewer soak-ray soak-slurm soak-islands soak-islands-learning soak-volunteers \
 	$(CHAOS) $(CHAOS_OF) soak-chaos-ray soak-chaos-real soak-chaos-agents soak-chaos-colocated $(HOSTILE)
 MINUTES := 30
 LONG := $(VENV)/bin/python -m pytest -m long
@@ -54,6 +54,9 @@ soak-judging:
 
 soak-agents:
 	SOAK_SESSIONS=1000 $(VENV)/bin/python -m pytest -s tests/extensions/agents/test_random_agent.py
+
+soak-volunteers:
+	$(LONG) -s tests/engines/test_volunteers_long.py
 
 soak-frameworks: .venv-frameworks/ready
 	$(LONG) -s tests/extensions/agents/test_frameworks.py

@@ -3,8 +3,8 @@
     python -m benchmarks.volunteers.honest
 
 Each kind is a real server of the demo's model, whose completions are audited in batches of another size. It
-prints a row for each: tasks, those refused, tokens, near misses, the largest gap, and the CPU milliseconds of
-the audit of a completion.
+prints a row for each: tasks, those refused, tokens, near misses, the largest gap, the largest differences of
+commitments, and the CPU milliseconds of the audit of a completion.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from contracts.inference import SamplingParameters
 from contracts.support.command_line import command_parser
 from extensions.volunteers.gateway import checks
 from extensions.volunteers.gateway.models import AuditModels
-from extensions.volunteers.gateway.numerics import FLOAT32, HALF, Numerics
+from extensions.volunteers.gateway.numerics import FLOAT32, HALF, Activations, Numerics
 from extensions.volunteers.gateway.prefill import Prefilled, prefill
 from extensions.volunteers.gateway.queue import Wanted
 from extensions.volunteers.join.local_server import LocalServer
@@ -89,7 +89,8 @@ async def made_by(kind: Kind, model: Path, tasks: list[Task]) -> list[list[Made]
     os.environ["OMP_NUM_THREADS"] = str(kind.threads)
     with tempfile.TemporaryDirectory() as scratch:
         options = ["--dtype", kind.dtype, *kind.options]
-        server = LocalServer(sys.executable, "inference_adapters.transformers", model, Path(scratch), options)
+        module = "inference_adapters.transformers"
+        server = LocalServer(sys.executable, module, model, Path(scratch), options, commits=True)
         await server.start(["http://127.0.0.1"])
         try:
             found = []
@@ -106,6 +107,7 @@ def audited(kind: Kind, path: Path, tasks: list[Task], made: list[list[Made]]) -
     model.set_attn_implementation(kind.attention)
     ends = end_tokens_in(str(path), AutoTokenizer.from_pretrained(path))
     vocabulary = model.get_input_embeddings().num_embeddings
+    hidden = model.get_output_embeddings().in_features
     pairs = [
         (m, one)
         for task, each in zip(tasks, made, strict=True)
@@ -115,34 +117,42 @@ def audited(kind: Kind, path: Path, tasks: list[Task], made: list[list[Made]]) -
     began = process_time()
     for begin in range(0, len(pairs), kind.audited):
         some = pairs[begin : begin + kind.audited]
-        rows += prefill(model, [(m.prompt, one.token_ids) for m, one in some], [1.0] * len(some))
+        sequences = [(m.prompt, one.token_ids) for m, one in some]
+        rows += prefill(model, sequences, [1.0] * len(some), [one.proofs for _, one in some])
     seconds = process_time() - began
     refused = tokens = near = 0
     largest = 0.0
+    apart = Activations(0.0, 0.0, 0.0)
     each_row = iter(rows)
     for task, each in zip(tasks, made, strict=True):
         wanted = [
             Wanted(m.prompt, SamplingParameters(task.max_tokens), bytes.fromhex(m.key)) for m in task.members
         ]
-        failed = checks.schema(wanted, each, vocabulary) or checks.termination(wanted, each, ends)
+        failed = checks.schema(wanted, each, vocabulary, hidden) or checks.termination(wanted, each, ends)
+        of_task: list[Prefilled] = []
         for place, (one, completion) in enumerate(zip(wanted, each, strict=True)):
             row = next(each_row)
+            of_task.append(row)
             gap = checks.gaps(one, row, kind.allowed)
             failed = failed or checks.randomness(place, gap, kind.allowed)
             failed = failed or checks.logprobs(place, completion, row, kind.allowed)
             tokens += len(gap)
             near += checks.count_near(gap)
             largest = max(largest, float(gap.max()))
+        apart = Activations(*map(max, apart, checks.measured_activations(of_task)))
         refused += failed is not None
     cost = 1e3 * seconds / len(pairs)
-    return f"| {kind.name} | {kind.tasks} | {refused} | {tokens} | {near} | {largest:.2g} | {cost:.2f} |"
+    commitments = f"{apart.exponents:.2%}, {apart.chunk:.2%}; {apart.mantissa:.2g}"
+    counts = f"{kind.name} | {kind.tasks} | {refused} | {tokens} | {near} | {largest:.2g}"
+    return f"| {counts} | {commitments} | {cost:.2f} |"
 
 
 def main() -> None:
     command_parser("benchmarks.volunteers.honest", __doc__).parse_args()
     torch.set_num_threads(1)
-    print("| volunteer and audit | tasks of 8 | refused | tokens | near misses | largest gap | CPU ms |")
-    print("|---|---|---|---|---|---|---|")
+    names = "volunteer and audit | tasks of 8 | refused | tokens | near misses | largest gap"
+    print(f"| {names} | exponents of a task, of a chunk; mantissas | CPU ms |")
+    print("|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as scratch:
         untrained = Path(make_tiny_model(Path(scratch)))
         for seed, kind in enumerate(KINDS):

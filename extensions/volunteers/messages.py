@@ -77,12 +77,16 @@ class Me(Message, tag="me"):
     """`POST /v1/me`: asks what the gateway knows about the volunteer."""
 
 
-class Made(Struct, forbid_unknown_fields=True):
-    """One completion. logprobs: of its tokens, in nats, divided by the task's temperature before."""
+class Made(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """One completion. logprobs: of its tokens, in nats, divided by the task's temperature before.
+
+    proofs: its commitments, in base64, if the run asks for them.
+    """
 
     token_ids: list[TokenId]
     logprobs: list[float]
     finish_reason: Literal["stop", "length"]
+    proofs: bytes = b""
 
 
 class Upload(Message, tag="upload"):
@@ -149,7 +153,8 @@ class Run(Struct):
 
     life: of this start of the gateway. run: the trainer's session; "" before the trainer has come. weights:
     the newest that the gateway has; null before the first ones. dtype: with which volunteers compute.
-    end_token_ids: at which every completion ends, with those of its task.
+    end_token_ids: at which every completion ends, with those of its task. commitments: whether completions
+    come with them.
     """
 
     life: Hex
@@ -160,6 +165,7 @@ class Run(Struct):
     dtype: Literal["float32", "bfloat16"]
     model: Hex  # SHA-256 of its config.json
     end_token_ids: list[int]
+    commitments: bool = False
 
 
 class LedgerHead(Struct):

@@ -59,7 +59,8 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
     @router.post("/v1/chat/completions")
     async def chat(request: Request) -> Response:
         body = checked_chat(json_object(await request.body()), engine)
-        keys, commits = body.pop("draw_keys", None), body.pop("commitments", False)
+        keys = body.pop("draw_keys", None)
+        commits = body.pop("commitments", False)
         likeliest = body.get("top_logprobs") or 0
         if likeliest > 0:
             body["top_logprobs"] = likeliest + 1
@@ -80,7 +81,8 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
     @router.post("/v1/completions")
     async def completions(request: Request) -> Response:
         body, prompts = checked_text(json_object(await request.body()), engine)
-        keys, commits = body.pop("draw_keys", None), body.pop("commitments", False)
+        keys = body.pop("draw_keys", None)
+        commits = body.pop("commitments", False)
         in_contract_form = body.get("logprobs") is True
         if isinstance(body.get("logprobs"), bool):  # vLLM expects the number of alternatives
             body["logprobs"] = 0 if in_contract_form else None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 import numpy as np
+from transformers import PreTrainedModel
 
 from extensions.volunteers.gateway import checks
 from extensions.volunteers.gateway.checks import Refusal
@@ -20,7 +21,7 @@ from inference_adapters.threads import in_daemon_thread
 
 MOST_AT_ONCE = 128  # completions
 OBSERVED = frozenset(
-    {"randomness", "logprobs", "near_misses"}
+    {"randomness", "activations", "logprobs", "near_misses"}
 )  # what `--observe` measures, and does not refuse
 
 
@@ -45,7 +46,8 @@ class _Waiting:
 class Auditor:
     """Audits uploads. Its coroutines run in the server's loop.
 
-    off: names of checks that are not made, for tests. observations: what `--observe` collects, or None.
+    hidden: elements of the rows of commitments; None if these are not required. observations: what
+    `--observe` collects, or None. off: names of checks that are not made, for tests.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Auditor:
         allowed: Numerics,
         vocabulary: int,
         ends: Collection[int],
+        hidden: int | None,
         observations: Observations | None = None,
         off: Collection[str] = (),
     ):
@@ -61,6 +64,7 @@ class Auditor:
         self._allowed = allowed
         self._vocabulary = vocabulary
         self._ends = frozenset(ends)
+        self._hidden = hidden
         self._observations = observations
         self.observes = observations is not None
         self._off = frozenset(off) | (OBSERVED if observations else frozenset())
@@ -77,7 +81,7 @@ class Auditor:
     def look(self, task: OpenTask, made: list[Made]) -> Refusal | None:
         """Makes the checks that need no model."""
         found = [
-            lambda: checks.schema(task.members, made, self._vocabulary),
+            lambda: checks.schema(task.members, made, self._vocabulary, self._hidden),
             lambda: self.unless_off(checks.termination(task.members, made, self._ends)),
         ]
         return next((refusal for refusal in (each() for each in found) if refusal), None)
@@ -129,7 +133,7 @@ class Auditor:
         verdicts: dict[_Waiting, Verdict] = {}
         for version, uploads in by_version.items():
             with self._models.of(version) as model:
-                found = None if model is None else prefill(model, *_sequences(uploads))
+                found = None if model is None else self._prefilled(model, uploads)
             if found is None:
                 verdicts |= dict.fromkeys(uploads, Verdict(is_stale=True))
                 continue
@@ -139,17 +143,27 @@ class Auditor:
         self.completions += sum(len(each.made) for each in batch)
         return [verdicts[each] for each in batch]
 
+    def _prefilled(self, model: PreTrainedModel, uploads: list[_Waiting]) -> list[Prefilled]:
+        pairs = [pair for each in uploads for pair in zip(each.task.members, each.made, strict=True)]
+        sequences = [(wanted.prompt, one.token_ids) for wanted, one in pairs]
+        temperatures = [wanted.sampling.temperature for wanted, _ in pairs]
+        proofs = None if self._hidden is None else [one.proofs for _, one in pairs]
+        return prefill(model, sequences, temperatures, proofs)
+
     def _verdict(self, upload: _Waiting, found: list[Prefilled]) -> Verdict:
         pairs = zip(upload.task.members, found, strict=True)
         gaps = [checks.gaps(wanted, one, self._allowed) for wanted, one in pairs]
         if any(np.isnan(one.low).any() for one in found):
             raise ValueError(f"the weights of version {upload.task.version} give no finite probabilities")
-        refusal = None
-        for place, (gap, made, one) in enumerate(zip(gaps, upload.made, found, strict=True)):
-            refusal = self.unless_off(checks.randomness(place, gap, self._allowed))
-            refusal = refusal or self.unless_off(checks.logprobs(place, made, one, self._allowed))
-            if refusal:
-                break
+        refusals = [
+            *(checks.randomness(place, gap, self._allowed) for place, gap in enumerate(gaps)),
+            checks.activations(found, self._allowed),
+            *(
+                checks.logprobs(place, made, one, self._allowed)
+                for place, (made, one) in enumerate(zip(upload.made, found, strict=True))
+            ),
+        ]
+        refusal = next((each for each in map(self.unless_off, refusals) if each), None)
         if self._observations is not None:
             self._observations.add(upload.task.members, gaps, upload.made, found)
         return Verdict(
@@ -161,10 +175,3 @@ class Auditor:
 
     def unless_off(self, refusal: Refusal | None) -> Refusal | None:
         return None if refusal and refusal.check in self._off else refusal
-
-
-def _sequences(uploads: list[_Waiting]) -> tuple[list[tuple[list[int], list[int]]], list[float]]:
-    """Returns prompt and ids of each completion, and its temperature."""
-    pairs = [pair for each in uploads for pair in zip(each.task.members, each.made, strict=True)]
-    temperatures = [wanted.sampling.temperature for wanted, _ in pairs]
-    return [(wanted.prompt, one.token_ids) for wanted, one in pairs], temperatures

@@ -10,9 +10,10 @@ from typing import Literal
 
 import numpy as np
 
+from contracts.commitments import check_form
 from contracts.draws import uniform
 from extensions.volunteers.gateway.near_misses import are_too_many, binomial_quantile
-from extensions.volunteers.gateway.numerics import EXACT, Numerics
+from extensions.volunteers.gateway.numerics import EXACT, Activations, Numerics
 from extensions.volunteers.gateway.prefill import Prefilled
 from extensions.volunteers.gateway.queue import Wanted
 from extensions.volunteers.messages import Made
@@ -31,8 +32,13 @@ class Refusal:
     penalty: Penalty
 
 
-def schema(members: Sequence[Wanted], made: Sequence[Made], vocabulary: int) -> Refusal | None:
-    """Every member has a completion of possible length and ids. vocabulary: rows of the embedding."""
+def schema(
+    members: Sequence[Wanted], made: Sequence[Made], vocabulary: int, hidden: int | None
+) -> Refusal | None:
+    """Every member has a completion of possible length and ids, and of possible proofs if they are required.
+
+    vocabulary: rows of the embedding. hidden: elements of the rows of commitments; None: without proofs.
+    """
     if len(made) != len(members):
         return Refusal("schema", f"{len(made)} completions, and the task has {len(members)}", "strike")
     for place, (wanted, one) in enumerate(zip(members, made, strict=True)):
@@ -45,9 +51,21 @@ def schema(members: Sequence[Wanted], made: Sequence[Made], vocabulary: int) -> 
             why = f"token id {max(one.token_ids)}, and the vocabulary has {vocabulary}"
         elif not all(math.isfinite(each) for each in one.logprobs):
             why = "a log-probability is not finite"
+        elif fault := _fault_in_proofs(one, hidden):
+            why = fault
         else:
             continue
         return Refusal("schema", f"completion {place}: {why}", "strike")
+    return None
+
+
+def _fault_in_proofs(one: Made, hidden: int | None) -> str | None:
+    if hidden is None:
+        return None
+    try:
+        check_form(one.proofs, len(one.token_ids), hidden)
+    except ValueError as error:
+        return str(error)
     return None
 
 
@@ -98,6 +116,30 @@ def randomness(place: int, gap: np.ndarray, allowed: Numerics) -> Refusal | None
     )
     may_be_rounding = allowed.tolerance < allowed.most and gap.max() <= allowed.most
     return Refusal("randomness", why, "strike" if may_be_rounding else "slash")
+
+
+def measured_activations(found: Sequence[Prefilled]) -> Activations | None:
+    """Returns how far a task's commitments are from the audit's rows; None if there are none."""
+    differences = [each for one in found for each in one.differences]
+    if not differences:
+        return None
+    exponents = [each.exponents for each in differences]
+    mantissa = float(np.mean([each.mantissa for each in differences]))
+    return Activations(float(np.mean(exponents)), max(exponents), mantissa)
+
+
+def activations(found: Sequence[Prefilled], allowed: Numerics) -> Refusal | None:
+    """The commitments of a task are to what the run's weights compute."""
+    apart = measured_activations(found)
+    if apart is None or allowed.activations is None:
+        return None
+    if all(each <= most for each, most in zip(apart, allowed.activations, strict=True)):
+        return None
+    why = (
+        f"its commitments are not those of the run's weights: {apart.exponents:.2%} of exponents differ, "
+        f"{apart.chunk:.2%} in a chunk, and mantissas by {apart.mantissa:.2g}"
+    )
+    return Refusal("activations", why, "slash")
 
 
 def logprobs(place: int, one: Made, found: Prefilled, allowed: Numerics) -> Refusal | None:

@@ -6,6 +6,7 @@ from importlib.metadata import version as version_of
 
 import numpy as np
 import torch
+from transformers import PreTrainedModel
 
 from contracts.channel import InitWeightChannelRequest, StoredUpdate
 from contracts.end_tokens import end_tokens_in
@@ -36,7 +37,7 @@ CAPABILITIES = ["stream", "template_options", "prescribed_draws"]
 class VolunteersEngine(TokenizerMixin, EmbeddedEngine):
     """An engine whose completions are made by volunteers.
 
-    make_uploads: returns what decides about uploads, from the size of the vocabulary and the end tokens.
+    make_uploads: returns what decides about uploads, from the model and its end tokens.
     Raises ValueError, with a one-line message, if `model` cannot be audited.
     """
 
@@ -45,7 +46,7 @@ class VolunteersEngine(TokenizerMixin, EmbeddedEngine):
         model: str,
         models: AuditModels,
         pool: Pool,
-        make_uploads: Callable[[int, list[int]], Uploads],
+        make_uploads: Callable[[PreTrainedModel, list[int]], Uploads],
     ):
         super().__init__()
         self.model_path = model
@@ -119,7 +120,7 @@ class VolunteersEngine(TokenizerMixin, EmbeddedEngine):
         self._tied = {name: name_of[id(p)] for name, p in every if name != name_of[id(p)]}
         self._max_context = model.config.get_text_config().max_position_embeddings
         self._vocabulary = model.get_input_embeddings().num_embeddings
-        self.uploads = self._make_uploads(self._vocabulary, self.end_token_ids)
+        self.uploads = self._make_uploads(model, self.end_token_ids)
         self.pool.start()
         await self._listening.enter_async_context(self.open_public())
 

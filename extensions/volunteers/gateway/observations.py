@@ -10,10 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
+from extensions.volunteers.gateway.checks import measured_activations
 from extensions.volunteers.gateway.numerics import (
     EXACT,
     FLOAT32,
     HALF,
+    SMALLEST,
+    Activations,
     Numerics,
     implausible,
     write_calibration,
@@ -28,6 +31,10 @@ EVERY = 500  # completions after which the tolerances are written
 MARGIN = 3  # events that may happen unseen where none was seen, at 95 %
 
 
+def _with_margin(most: Activations) -> Activations:
+    return Activations(*(max(least, 2 * each) for least, each in zip(SMALLEST, most, strict=True)))
+
+
 class Observations:
     """Counts gaps and differences of log-probabilities. dtypes: of volunteers and audit."""
 
@@ -37,6 +44,7 @@ class Observations:
         self._default = FLOAT32 if set(dtypes) == {"float32"} else HALF
         self._tokens = self._near = self._above = self._completions = 0
         self._gap = self._difference = self._greedy = 0.0  # the largest ones
+        self._activations: Activations | None = None
 
     def add(
         self,
@@ -55,6 +63,9 @@ class Observations:
             self._near += int((gap > EXACT).sum())
             self._above += int((gap > self._default.tolerance).sum())
             self._gap = max(self._gap, float(gap.max()))
+        if apart := measured_activations(found):
+            most = self._activations or apart
+            self._activations = Activations(*map(max, most, apart))
         before = self._completions // EVERY
         self._completions += len(made)
         if self._completions // EVERY > before:
@@ -74,6 +85,7 @@ class Observations:
             gap_rate=0.0 if exact else (self._above + MARGIN) / tokens,
             near_rate=min(0.5, (self._near + MARGIN) / tokens),
             logprob=max(default.logprob, 2 * self._difference),
+            activations=self._activations and _with_margin(self._activations),
         )
 
     def _write(self) -> None:

@@ -28,6 +28,7 @@ class GatewayOptions(NamedTuple):
     uploads: int
     request_timeout_s: float
     volunteer_dtype: str
+    require: str | None
     observe: bool
 
     @classmethod
@@ -92,6 +93,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         choices=["float32", "bfloat16"],
         default="float32",
         help="with which volunteers compute; the tolerance of the audit depends on it",
+    )
+    parser.add_argument(
+        "--require",
+        choices=["commitments"],
+        help="volunteers prove what their models computed; it needs a calibration",
     )
     parser.add_argument(
         "--observe", action="store_true", help="refuse nothing, and write what honest volunteers differ by"

@@ -1,6 +1,7 @@
 """What a model says about given completions: where in each distribution their tokens lie."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +9,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
+
+from contracts.commitments import Difference, compare
 
 LOGITS_ROWS = 128  # rows of logits that are in memory at one time
 ROWS_AGAIN = 1024  # the same of models that read a whole sequence again for each chunk of rows
@@ -20,13 +23,15 @@ class Prefilled:
     """For each token of a completion: float64 arrays `[T]`, in the order of the tokens.
 
     low, high: between these numbers the token is the one that is drawn. logprobs: of the token, in nats.
-    best: the largest log-probability of a token there.
+    best: the largest log-probability of a token there. differences: of each chunk's commitments, if there are
+    some.
     """
 
     low: np.ndarray
     high: np.ndarray
     logprobs: np.ndarray
     best: np.ndarray
+    differences: Sequence[Difference] = ()
 
 
 @torch.inference_mode()
@@ -34,18 +39,26 @@ def prefill(
     model: PreTrainedModel,
     sequences: Sequence[tuple[list[int], list[int]]],
     temperatures: Sequence[float],
+    proofs: Sequence[bytes] | None = None,
 ) -> list[Prefilled]:
-    """Returns what `model` says about each (prompt, completion). A temperature of 0 counts as 1."""
+    """Returns what `model` says about each (prompt, completion). A temperature of 0 counts as 1.
+
+    proofs: commitments of each completion, which are compared.
+    """
     found: dict[int, Prefilled] = {}
     for batch in _batches([len(prompt) + len(ids) for prompt, ids in sequences]):
         scales = [temperatures[i] or 1.0 for i in batch]
-        for i, one in zip(batch, _of_batch(model, [sequences[i] for i in batch], scales), strict=True):
-            found[i] = one
+        claimed = proofs and [proofs[i] for i in batch]
+        of_batch = _of_batch(model, [sequences[i] for i in batch], scales, claimed)
+        found |= zip(batch, of_batch, strict=True)
     return [found[i] for i in range(len(sequences))]
 
 
 def _of_batch(
-    model: PreTrainedModel, batch: list[tuple[list[int], list[int]]], temperatures: list[float]
+    model: PreTrainedModel,
+    batch: list[tuple[list[int], list[int]]],
+    temperatures: list[float],
+    proofs: list[bytes] | None,
 ) -> Iterator[Prefilled]:
     # Padded on the right: causal attention ignores the padding.
     rows = [torch.tensor(prompt + ids) for prompt, ids in batch]
@@ -53,6 +66,7 @@ def _of_batch(
     scale = torch.tensor(temperatures, device=model.device)[:, None, None]
     first = min(len(prompt) for prompt, _ in batch) - 1  # the first position whose logits are needed
     parts: list[Tensor] = []
+    states: list[Tensor] = []  # [B, P, H] of each part, which its logits were computed from
     continues = _continues(model)
     cache = None
     begin = 0
@@ -64,14 +78,31 @@ def _of_batch(
             given = {"input_ids": tokens[:, begin:end], "past_key_values": cache, "use_cache": True}
         else:
             given = {"input_ids": tokens[:, :end], "use_cache": False}
-        output = model(**given, logits_to_keep=kept)
+        with _keeping_states(model, None if proofs is None else states):
+            output = model(**given, logits_to_keep=kept)
         cache = output.get("past_key_values")
         parts.append(_places(output.logits.float() / scale, tokens[:, end - kept + 1 : end + 1]))
         begin = end
     places = torch.cat(parts, dim=1).double().cpu().numpy()  # [B, T - 1 - first, 4]
+    rows_of = None if proofs is None else torch.cat(states, dim=1)
     for row, (prompt, ids) in enumerate(batch):
-        start = len(prompt) - 1 - first
-        yield Prefilled(*places[row, start : start + len(ids)].T)
+        own = slice(len(prompt) - 1 - first, len(prompt) - 1 - first + len(ids))
+        differences = [] if proofs is None else compare(proofs[row], rows_of[row, own].float().numpy())
+        yield Prefilled(*places[row, own].T, differences)
+
+
+@contextmanager
+def _keeping_states(model: PreTrainedModel, states: list[Tensor] | None) -> Iterator[None]:
+    """Adds what the output head reads in the block to `states`, unless it is None."""
+    if states is None:
+        yield
+        return
+
+    def keep(_: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        states.append(inputs[0].to("cpu", torch.bfloat16))  # as commitments round
+
+    with model.get_output_embeddings().register_forward_pre_hook(keep):
+        yield
 
 
 def _continues(model: PreTrainedModel) -> bool:

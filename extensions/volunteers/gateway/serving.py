@@ -15,6 +15,7 @@ from time import monotonic
 
 import uvicorn
 from starlette.types import ASGIApp
+from transformers import PreTrainedModel
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from contracts.limits import Limits
@@ -71,6 +72,11 @@ def gateway_of(
             f"--volunteer-dtype {options.volunteer_dtype} for strangers needs a calibration: start it with "
             "--observe and volunteers of your own first"
         )
+    if options.require and not options.observe and allowed.activations is None:
+        raise ValueError(
+            f"--require {options.require} needs a calibration with them: start it with --observe and "
+            "volunteers of your own first"
+        )
     database = Database(state)
     ledger.verify(database)
     key = SigningKey.load_or_create(state / KEY)
@@ -80,8 +86,10 @@ def gateway_of(
     models = AuditModels(options.model, options.dtype, options.device, options.behind)
     observations = Observations(state, (options.volunteer_dtype, options.dtype)) if options.observe else None
 
-    def make_uploads(vocabulary: int, ends: list[int]) -> Uploads:
-        auditor = Auditor(models, allowed, vocabulary, ends, observations, off)
+    def make_uploads(model: PreTrainedModel, ends: list[int]) -> Uploads:
+        vocabulary = model.get_input_embeddings().num_embeddings
+        hidden = model.get_output_embeddings().in_features if options.require else None
+        auditor = Auditor(models, allowed, vocabulary, ends, hidden, observations, off)
         return Uploads(pool, auditor, allowed, state / REFUSED, options.uploads)
 
     engine = VolunteersEngine(options.model, models, pool, make_uploads)
@@ -202,4 +210,5 @@ def _run(engine: VolunteersEngine, life: str, model: str, options: GatewayOption
         dtype=options.volunteer_dtype,
         model=model,
         end_token_ids=engine.end_token_ids,
+        commitments=options.require == "commitments",
     )

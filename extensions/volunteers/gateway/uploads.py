@@ -28,8 +28,8 @@ TIMED = 10_000  # uploads
 MOST_FAILURES = 3  # of a completion's audits, before its request fails
 
 ENVELOPE_BYTES = 4096  # of a message without completions
-MEMBER_BYTES = 512  # of a completion without its tokens
-TOKEN_BYTES = 64  # of a token and its log-probability, in base64 of JSON: 36 are usual
+MEMBER_BYTES = 1024  # of a completion without its tokens, and the proof of a first chunk
+TOKEN_BYTES = 64  # of a token, its log-probability and proof, in base64 of JSON: 50 are usual
 
 
 def most_upload_bytes(members: int, max_tokens: int) -> int:

@@ -107,9 +107,8 @@ async def _work(args: argparse.Namespace) -> None:
         def make_server(model: Path, run: Run) -> LocalServer:
             options = ["--dtype", run.dtype, *args.server_option]
             module = f"inference_adapters.{args.engine}"
-            return LocalServer(
-                args.python or sys.executable, module, model, args.directory / "weights", options
-            )
+            python = args.python or sys.executable
+            return LocalServer(python, module, model, args.directory / "weights", options, run.commitments)
 
         await Volunteer(gateway, args.directory, make_server, args.room).work()
 

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import secrets
+from base64 import b64decode
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ UPDATE_S = 300.0  # then the newest version is asked for again
 LAST_LINES = 20  # of a server's output, which are shown if it ends
 LINK_LOCAL = ("169.254.", "fe80:")  # where clouds tell secrets
 NEEDED = ("prescribed_draws", "relay")  # capabilities
+COMMITMENTS = "commitments"  # a capability, and a field of its requests
 
 
 class ServerError(Exception):
@@ -43,11 +45,23 @@ class WeightsError(Exception):
 
 
 class LocalServer:
-    """A server on loopback. module: of the adapter. options: further options of its command line."""
+    """A server on loopback. module: of the adapter. options: further options of its command line.
 
-    def __init__(self, python: str, module: str, model: Path, directory: Path, options: Sequence[str]):
+    commits: whether its completions come with commitments.
+    """
+
+    def __init__(
+        self,
+        python: str,
+        module: str,
+        model: Path,
+        directory: Path,
+        options: Sequence[str],
+        commits: bool = False,
+    ):
         self._command = [python, "-m", module, "--host", "127.0.0.1", "--model", str(model), *options]
         self._directory = directory
+        self._commits = commits
         self._token = secrets.token_hex(16)
         self._process: asyncio.subprocess.Process | None = None
         self._output: deque[str] = deque(maxlen=LAST_LINES)
@@ -86,7 +100,8 @@ class LocalServer:
                 await self._until_ready()
         except TimeoutError:
             raise ServerError(f"the server was not ready within {START_S:g} s") from None
-        missing = [word for word in NEEDED if word not in self.info.capabilities]
+        needed = [*NEEDED, COMMITMENTS] if self._commits else NEEDED
+        missing = [word for word in needed if word not in self.info.capabilities]
         if missing:
             raise ServerError(
                 f"{self.info.engine} {self.info.engine_version} does not declare {' and '.join(missing)}: "
@@ -182,6 +197,8 @@ class LocalServer:
         }
         if task.temperature > 0:
             body["draw_keys"] = [member.key for member in task.members]
+        if self._commits:
+            body[COMMITMENTS] = True
         timeout = aiohttp.ClientTimeout(total=max(1.0, task.expires_s))
         async with self._session.post(f"{self._url}/v1/completions", json=body, timeout=timeout) as response:
             answer = msgspec.json.decode(await response.read())
@@ -204,4 +221,5 @@ def _source(url: str) -> str:
 
 def _made(choice: dict) -> Made:
     logprobs = [token["logprob"] for token in choice["logprobs"]["content"]]
-    return Made(choice["token_ids"], logprobs, choice["finish_reason"])
+    proofs = b64decode(choice.get(COMMITMENTS, {}).get("proofs", ""))
+    return Made(choice["token_ids"], logprobs, choice["finish_reason"], proofs)

@@ -129,9 +129,9 @@ class Volunteer:
 
     async def _served(self, run: Run) -> LocalServer:
         """Returns the server, started and in the channel of the run."""
-        needs = (run.sources, run.dtype, run.model, run.end_token_ids)
+        needs = (run.sources, run.dtype, run.model, run.end_token_ids, run.commitments)
         if self._server is not None and (self._server.has_ended or self._serves != needs):
-            why = "it has ended" if self._server.has_ended else "the run has other sources or another model"
+            why = "it has ended" if self._server.has_ended else "the run asks for something else"
             log.warning("the server on this machine is started again: %s", why)
             await self._server.close()
             self._server = None

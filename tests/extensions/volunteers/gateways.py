@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from benchmarks.volunteers.cheats import Cheat
 from contracts.channel import InitWeightChannelRequest
+from contracts.commitments import commit
 from contracts.draws import uniform
 from contracts.inference import SamplingParameters, TokenDelta
 from extensions.stored_weights.store.signing import SigningKey
@@ -75,10 +76,14 @@ class Sampler:
 
     @torch.inference_mode()
     def told(self, prompt: list[int], ids: list[int], temperature: float) -> Made:
-        """Returns a completion with the judge's log-probabilities."""
+        """Returns a completion with the judge's log-probabilities, and the model's own commitments."""
         log_p = self._log_p(self._judge, prompt + ids, temperature)[len(prompt) - 1 : -1]
         logprobs = log_p.gather(1, torch.tensor(ids)[:, None])[:, 0].tolist()
-        return Made(ids, logprobs, "stop" if ids[-1] == END else "length")
+        states: list[torch.Tensor] = []
+        with self._model.lm_head.register_forward_pre_hook(lambda _, given: states.append(given[0][0])):
+            self._model(input_ids=torch.tensor([prompt + ids]), use_cache=False)
+        proofs = commit(states[0][len(prompt) - 1 : -1].float().numpy())
+        return Made(ids, logprobs, "stop" if ids[-1] == END else "length", proofs)
 
     @staticmethod
     def _log_p(model: PreTrainedModel, ids: list[int], temperature: float) -> torch.Tensor:
@@ -164,7 +169,7 @@ async def gateway(
             "model": MODEL, "dtype": "float32", "device": "cpu", "state": state, "public_host": "127.0.0.1",
             "public_port": 0, "public_url": None, "public_sources": [], "certificate": None, "key": None,
             "behind_proxy": None, "behind": 1, "task_size": 16, "uploads": 64, "request_timeout_s": HANG_S,
-            "volunteer_dtype": "float32", "observe": False,
+            "volunteer_dtype": "float32", "require": None, "observe": False,
         } | changes
     )  # fmt: skip
     engine = gateway_of(options, tuple(off), lambda: 0.0)  # no time passes

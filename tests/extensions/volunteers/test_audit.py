@@ -1,6 +1,9 @@
 """What the audit accepts is what a trusted server would have drawn, whoever made it."""
 
 import asyncio
+import contextlib
+import copy
+import dataclasses
 
 import msgspec
 import pytest
@@ -8,6 +11,7 @@ import torch
 
 from benchmarks.volunteers.cheats import BestOf, cooler, cut_short, edited, greedy, hinted, own_noise
 from extensions.volunteers.gateway.ledger import sha256_of_ids
+from extensions.volunteers.gateway.numerics import FLOAT32, SMALLEST, write_calibration
 from extensions.volunteers.join.gateway_client import RefusedError
 from tests.extensions.volunteers.gateways import END, Sampler, demo_model, gateway, other_weights
 
@@ -194,6 +198,76 @@ async def test_bfloat16_volunteers_pass_with_their_tolerance(tmp_path, model):
         client = await running.client()
         for _ in range(4):
             await running.deliver(client, half)
+
+
+def in_int8(model):
+    """Returns a copy whose matrices are rounded to 8 bits, row by row."""
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            if parameter.dim() == 2:
+                step = parameter.abs().amax(1, keepdim=True) / 127
+                parameter.copy_((parameter / step).round() * step)
+    return other
+
+
+@contextlib.asynccontextmanager
+async def committed(state, model, off=(), **changes):
+    """Yields a gateway that requires commitments, with wide tolerances of float32, and its volunteer."""
+    state.mkdir(exist_ok=True)
+    write_calibration(state, "float32", "float32", dataclasses.replace(FLOAT32, activations=SMALLEST))
+    async with gateway(state, model, off, require="commitments", **changes) as running:
+        running.want(16)
+        yield running, await running.client()
+
+
+@pytest.mark.parametrize("others", [other_weights, in_int8])
+async def test_commitments_show_other_weights_in_the_first_task_whatever_the_tokens_are(
+    tmp_path, model, others
+):
+    sample = Sampler(others(model), judge=model)
+    off = ["randomness", "near_misses"]
+    async with committed(tmp_path / "with", model, off) as (running, client):
+        with pytest.raises(RefusedError, match="are not those of the run's weights") as refused:
+            await running.deliver(client, sample)
+        assert (refused.value.word, refused.value.status) == ("activations", 403)
+    async with committed(tmp_path / "without", model, [*off, "activations"]) as (running, client):
+        await running.deliver(client, sample)
+
+
+async def test_commitments_to_the_runs_weights_pass_and_hide_no_edited_token(tmp_path, model):
+    async with committed(tmp_path, model, task_size=8) as (running, client):
+        await running.deliver(client, Sampler(model))
+
+        async def with_proofs(task, make):
+            made = await make(task)
+            ids = [rather_even(None, one.token_ids) for one in made]
+            pairs = zip(task.members, ids, strict=True)
+            return [Sampler(model).told(member.prompt, one, 1.0) for member, one in pairs]
+
+        with pytest.raises(RefusedError) as refused:
+            await running.deliver(client, Sampler(model), with_proofs)
+        assert refused.value.word == "randomness"
+
+
+@pytest.mark.parametrize(
+    "proofs, why",
+    [
+        (lambda right: b"", "0 bytes of proofs"),
+        (lambda right: right + right, "bytes of proofs"),
+        (lambda right: b"\0\0" + right[2:], "modulus 0"),
+        (lambda right: right[:-2] + (65500).to_bytes(2, "big"), "coefficient 65500"),
+    ],
+)
+async def test_what_cannot_be_proofs_is_a_strike(tmp_path, model, proofs, why):
+    async def cheat(task, make):
+        made = await make(task)
+        return [*made[:-1], msgspec.structs.replace(made[-1], proofs=proofs(made[-1].proofs))]
+
+    async with committed(tmp_path, model) as (running, client):
+        with pytest.raises(RefusedError, match=why) as refused:
+            await running.deliver(client, Sampler(model), cheat)
+        assert (refused.value.word, refused.value.status) == ("schema", 422)
 
 
 async def test_a_returned_task_selects_nothing(tmp_path, model):

@@ -149,7 +149,11 @@ async def test_a_failing_audit_fails_the_request_and_not_the_volunteer(tmp_path,
 
 async def test_observe_refuses_nothing_and_later_starts_use_what_it_measured(tmp_path, model):
     half = Sampler(demo_model().bfloat16())
-    async with gateway(tmp_path, model, observe=True, volunteer_dtype="bfloat16", task_size=EVERY) as running:
+    options = {"volunteer_dtype": "bfloat16", "require": "commitments"}
+    with pytest.raises(ValueError, match="--require commitments needs a calibration"):
+        async with gateway(tmp_path, model, **options):
+            pass
+    async with gateway(tmp_path, model, observe=True, task_size=EVERY, **options) as running:
         running.want(EVERY)
         client = await running.client()
         task = await running.task(client, room=EVERY)
@@ -157,8 +161,11 @@ async def test_observe_refuses_nothing_and_later_starts_use_what_it_measured(tmp
     written = json.loads((tmp_path / "calibration.json").read_text())
     assert written["dtypes"] == ["bfloat16", "float32"]
     assert 0 < written["near_rate"] < 0.02
-    async with gateway(tmp_path, model, volunteer_dtype="bfloat16") as running:
+    assert 0.125 < written["activations"]["mantissa"] < 2.5
+    async with gateway(tmp_path, model, **options) as running:
         assert running.engine.uploads._allowed.near_rate == written["near_rate"]
+        running.want(16)
+        await running.deliver(await running.client("ben"), half)
     with pytest.raises(ValueError, match="is of bfloat16 and float32, not of float32 and float32"):
         async with gateway(tmp_path, model):
             pass
