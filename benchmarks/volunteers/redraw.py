@@ -24,15 +24,16 @@ AT_ONCE = 128
 Batch = tuple[str, int, float, int]  # run, version, temperature, max_tokens
 
 
-def redraw(run_dir: Path, database: Database) -> tuple[int, int, int]:
+def redraw(run_dir: Path, database: Database, dtype: str = "float32") -> tuple[int, int, int]:
     """Returns the numbers of completions: drawn alike, drawn otherwise, and not drawn.
 
-    Those are not drawn whose prompt is in no stream, or whose weights the store has no longer.
+    Those are not drawn whose prompt is in no stream, or whose weights the store has no longer. dtype: with
+    which the trusted server computes.
     """
-    return asyncio.run(_redraw(run_dir, database))
+    return asyncio.run(_redraw(run_dir, database, dtype))
 
 
-async def _redraw(run_dir: Path, database: Database) -> tuple[int, int, int]:
+async def _redraw(run_dir: Path, database: Database, dtype: str) -> tuple[int, int, int]:
     prompts = _prompts(run_dir)
     batches: dict[Batch, list[dict]] = defaultdict(list)
     for row in database.each("SELECT body FROM ledger WHERE kind = 'accepted' ORDER BY seq"):
@@ -42,7 +43,8 @@ async def _redraw(run_dir: Path, database: Database) -> tuple[int, int, int]:
     alike = other = unknown = 0
     with tempfile.TemporaryDirectory() as scratch, ReservedPort() as port:
         origin = _origin(run_dir / "weights", port.number)
-        server = LocalServer(sys.executable, "inference_adapters.transformers", MODEL, Path(scratch), [])
+        module = "inference_adapters.transformers"
+        server = LocalServer(sys.executable, module, MODEL, Path(scratch), ["--dtype", dtype])
         try:
             await server.start([f"http://127.0.0.1:{port.number}"])
             for batch in sorted(batches):

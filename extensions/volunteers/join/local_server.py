@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 CHANNELS = "extensions.stored_weights.channels.StoredChannels"
 START_S = 1800.0
 POLL_S = 0.2
+SAY_EVERY_S = 20.0
 UPDATE_S = 300.0  # then the newest version is asked for again
 LAST_LINES = 20  # of a server's output, which are shown if it ends
 LINK_LOCAL = ("169.254.", "fe80:")  # where clouds tell secrets
@@ -175,11 +176,16 @@ class LocalServer:
             timeout_s=UPDATE_S,
         )
         await self._control.request_weight_update(request)
-        state = "receiving"
-        while state == "receiving":
-            status = await self._control.weight_update(weights.version, 20.0)
-            state = status.state
-        if state != "live":
+        waited_s = 0.0
+        while (
+            status := await self._control.weight_update(weights.version, SAY_EVERY_S)
+        ).state == "receiving":
+            waited_s += SAY_EVERY_S
+            channel = (await self._control.contract()).channel
+            done, total = (each or 0 for each in (channel.bytes_done, channel.bytes_total))
+            has = f"{done / 1e6:.1f} of {total / 1e6:.1f} MB" if total else "no relay has given anything yet"
+            log.warning("version %d has not arrived after %.0f s: %s", weights.version, waited_s, has)
+        if status.state != "live":
             raise WeightsError(f"version {weights.version} could not be loaded: {status.error}")
         self.weights = weights
 
