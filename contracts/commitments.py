@@ -24,8 +24,8 @@ Integers = NDArray[np.int64]
 class Difference:
     """How far a chunk's proof is from rows.
 
-    exponents: share of the points whose exponents differ. mantissa: mean difference of the others' mantissas,
-    in units of their last place; infinite if there are no others.
+    exponents: share of the points whose sign or exponent differs. mantissa: mean absolute difference of the
+    others' mantissas, in units of their last place; infinite if there are no others.
     """
 
     exponents: float
@@ -56,7 +56,7 @@ def compare(proofs: bytes, rows: NDArray[np.float32]) -> list[Difference]:
     for (modulus, coefficients), flat in zip(_read(proofs, *rows.shape), _chunks(rows), strict=True):
         places, values = _largest(flat)
         claimed = _evaluate(coefficients, places % modulus)
-        same = (values >> 7) & 255 == (claimed >> 7) & 255
+        same = values >> 7 == claimed >> 7
         apart = np.abs((values & 127) - (claimed & 127))[same]
         found.append(Difference(float(1 - same.mean()), float(apart.mean()) if len(apart) else np.inf))
     return found

@@ -116,7 +116,7 @@ def check_draws(request: GenerationRequest, has_logprobs: bool) -> None:
 def check_commitments(stop: object, has_logprobs: bool) -> None:
     """Raises ContractError for a request whose tokens cannot be committed to."""
     if not has_logprobs:
-        raise _without("commitments", "logprobs: true")
+        raise _without("commitments", "logprobs: true, and not a number")
     if stop:
         raise _without("commitments", "a request without stop strings")
 

@@ -271,7 +271,8 @@ class ScriptedEngine(EmbeddedEngine):
                     token_id, logprob = self.sample(logits, sampling, generator)
                 else:
                     token_id, logprob = self.prescribed(logits, sampling, sampled - 1)
-                rows.append(self.normed(sequence.state))
+                if sampling.commitments:
+                    rows.append(self.normed(sequence.state))
                 tops = [self.likeliest(logits, sampling)] if sampling.top_logprobs else ()
                 sequence.token_ids.append(token_id)
                 sequence.state = self._advance(sequence.state, token_id)

@@ -16,17 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import process_time
 
+import numpy as np
 import torch
 from transformers import AutoTokenizer
 
 from benchmarks.volunteers.cheater import MODEL, TOKENIZER
+from contracts.commitments import Difference
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.end_tokens import end_tokens_in
 from contracts.inference import SamplingParameters
 from contracts.support.command_line import command_parser
 from extensions.volunteers.gateway import checks
 from extensions.volunteers.gateway.models import AuditModels
-from extensions.volunteers.gateway.numerics import FLOAT32, HALF, Activations, Numerics
+from extensions.volunteers.gateway.numerics import FLOAT32, HALF, Numerics
 from extensions.volunteers.gateway.prefill import Prefilled, prefill
 from extensions.volunteers.gateway.queue import Wanted
 from extensions.volunteers.join.local_server import LocalServer
@@ -122,7 +124,7 @@ def audited(kind: Kind, path: Path, tasks: list[Task], made: list[list[Made]]) -
     seconds = process_time() - began
     refused = tokens = near = 0
     largest = 0.0
-    apart = Activations(0.0, 0.0, 0.0)
+    chunks: list[Difference] = []
     each_row = iter(rows)
     for task, each in zip(tasks, made, strict=True):
         wanted = [
@@ -139,10 +141,13 @@ def audited(kind: Kind, path: Path, tasks: list[Task], made: list[list[Made]]) -
             tokens += len(gap)
             near += checks.count_near(gap)
             largest = max(largest, float(gap.max()))
-        apart = Activations(*map(max, apart, checks.measured_activations(of_task)))
+        chunks += checks.differences_of(of_task)
         refused += failed is not None
     cost = 1e3 * seconds / len(pairs)
-    commitments = f"{apart.exponents:.2%}, {apart.chunk:.2%}; {apart.mantissa:.2g}"
+    exponents = [each.exponents for each in chunks]
+    mantissas = [each.mantissa for each in chunks]
+    shares = f"{np.mean(exponents):.2%}, {max(exponents):.1%}"
+    commitments = f"{shares}; {np.mean(mantissas):.2g}, {max(mantissas):.2g}"
     counts = f"{kind.name} | {kind.tasks} | {refused} | {tokens} | {near} | {largest:.2g}"
     return f"| {counts} | {commitments} | {cost:.2f} |"
 
@@ -151,7 +156,7 @@ def main() -> None:
     command_parser("benchmarks.volunteers.honest", __doc__).parse_args()
     torch.set_num_threads(1)
     names = "volunteer and audit | tasks of 8 | refused | tokens | near misses | largest gap"
-    print(f"| {names} | exponents of a task, of a chunk; mantissas | CPU ms |")
+    print(f"| {names} | exponents of chunks, mean and largest; mantissas | CPU ms |")
     print("|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as scratch:
         untrained = Path(make_tiny_model(Path(scratch)))

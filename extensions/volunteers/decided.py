@@ -1,9 +1,11 @@
 """What a run must be like so that volunteers can sample for it; the launcher asks before the start."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from extensions.volunteers.gateway.options import check_public
+from extensions.volunteers.gateway.numerics import CALIBRATION, lacks_commitments
+from extensions.volunteers.gateway.options import STATE, check_public
 
 MODULE = "extensions.volunteers"
 
@@ -32,6 +34,12 @@ def _check_arguments(arguments: Mapping[str, Any], max_lag: int | None) -> None:
     if max_lag is not None and behind > max_lag:
         raise ValueError(
             f"inference.arguments.behind={behind} is more than max_lag={max_lag}: set it to {max_lag}"
+        )
+    state = Path(arguments.get("state") or STATE)
+    if arguments.get("require") and not arguments.get("observe") and lacks_commitments(state):
+        raise ValueError(
+            f"inference.arguments.require needs tolerances that were measured, in {state / CALIBRATION}: run "
+            "it with inference.arguments.observe=true, too, and volunteers of your own first"
         )
     listener = ("certificate", "key", "behind_proxy")
     host = arguments.get("public_host") or "127.0.0.1"

@@ -31,7 +31,7 @@ class Outbox:
         self.logprobs: list[float] = []
         self.likeliest: list[list[tuple[int, float]]] = []  # at each position, if requested
         self.versions: list[int] = []
-        self.states: list[Tensor] = []  # [H] float32, of each token, if commitments are requested
+        self.states: list[Tensor] = []  # [H] bfloat16, of each token, if commitments are requested
         self.finish_reason: FinishReason | None = None
         self.error: Exception | None = None
         self.changed = asyncio.Event()
@@ -89,9 +89,9 @@ class Outbox:
 
     async def _commitments(self, tokens: int) -> bytes | None:
         """Returns the commitments to the first tokens, or None if they are not requested."""
-        if not self.states:
+        if not self.states or not tokens:
             return None
-        rows = torch.stack(self.states[:tokens]).numpy()
+        rows = torch.stack(self.states[:tokens]).float().numpy()
         return await asyncio.to_thread(commit, rows)
 
 

@@ -56,8 +56,8 @@ def draw(logits: Tensor, states: Tensor, requests: "Sequence[Request]") -> tuple
             requests[row].likeliest = tokens
     committing = [row for row, sampling in enumerate(rows) if sampling.commitments]
     if committing:
-        for row, state in zip(committing, states[committing].float().cpu(), strict=True):
-            requests[row].outbox.states.append(state)
+        for row, state in zip(committing, states[committing].to("cpu", torch.bfloat16), strict=True):
+            requests[row].outbox.states.append(state.clone())  # a part would keep the whole batch
     return token_ids, logprobs
 
 

@@ -6,6 +6,7 @@ Each choice that asks for commitments has a name from the API process, which tak
 from typing import Any
 
 import torch
+from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.sample.sampler import Sampler
 
@@ -14,39 +15,40 @@ from inference_adapters.vllm.request_checks import COMMITTED
 
 NAME = f"{__name__}:CommittedRows"
 
-_forward = Sampler.forward
+_head = LogitsProcessor.forward
+_sampler = Sampler.forward
 _read: list[torch.Tensor] = []  # [rows of the batch, H]: what the output head read last
 _states: dict[str, dict[int, torch.Tensor]] = {}  # name -> number of the token -> [H] bfloat16
 
 
 def extend() -> None:
-    """Extends vLLM's class in a process."""
-    Sampler.forward = forward
+    """Extends vLLM's classes in a process."""
+    LogitsProcessor.forward = read_by_head
+    Sampler.forward = sample
 
 
 class CommittedRows(BatchRows):
     name = COMMITTED
 
 
-def keep_input(model: Any) -> None:
-    """Makes a model keep what its output head reads."""
-    compute = model.compute_logits
-
-    def compute_logits(hidden_states: torch.Tensor, *options: Any) -> torch.Tensor:
-        _read[:] = [hidden_states]
-        return compute(hidden_states, *options)
-
-    model.compute_logits = compute_logits
+def read_by_head(
+    processor: LogitsProcessor, lm_head: Any, hidden_states: torch.Tensor, *options: Any, **more: Any
+) -> torch.Tensor | None:
+    """Keeps what the output head reads, and computes the logits as vLLM does."""
+    _read[:] = [hidden_states]
+    return _head(processor, lm_head, hidden_states, *options, **more)
 
 
-def forward(sampler: Sampler, logits: torch.Tensor, sampling_metadata: SamplingMetadata, *options, **more):
+def sample(sampler: Sampler, logits: torch.Tensor, sampling_metadata: SamplingMetadata, *options, **more):
     """Keeps the states of rows with names, and samples as vLLM does."""
     for processor in sampling_metadata.logitsprocs.argmax_invariant:
         if isinstance(processor, CommittedRows) and processor.rows:
             states = _read[0][[*processor.rows]].to("cpu", torch.bfloat16)
             for state, (name, sampled) in zip(states, processor.rows.values(), strict=True):
-                _states.setdefault(name, {})[len(sampled)] = state  # a recomputed token replaces its state
-    return _forward(sampler, logits, sampling_metadata, *options, **more)
+                # A clone, for a part would keep the states of all requests. A token that is computed again
+                # replaces its state.
+                _states.setdefault(name, {})[len(sampled)] = state.clone()
+    return _sampler(sampler, logits, sampling_metadata, *options, **more)
 
 
 def take(name: str, tokens: int) -> bytes:
@@ -55,7 +57,13 @@ def take(name: str, tokens: int) -> bytes:
     It is empty if there are none in this worker.
     """
     states = _states.pop(name, {})
-    if not tokens or not states:
+    if not states:
         return b""
     rows = torch.stack([states[number] for number in range(tokens)])
     return rows.view(torch.uint16).numpy().tobytes()
+
+
+def forget(names: list[str]) -> None:
+    """Forgets the states of choices that nobody waits for."""
+    for name in names:
+        _states.pop(name, None)

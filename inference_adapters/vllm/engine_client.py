@@ -5,6 +5,7 @@ current HTTP request (`CurrentRequest`). It runs in the API process.
 """
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from contextvars import ContextVar
@@ -62,7 +63,7 @@ class EngineClient(AsyncLLM):
             check_keyed(sampling_params)
             keys = answer.draw_keys[first_choice : first_choice + sampling_params.n]
             sampling_params = with_values(sampling_params, KEYS, keys)
-        names = [f"{request_id}-{choice}" for choice in range(sampling_params.n)]
+        names = [secrets.token_hex(8) for _ in range(sampling_params.n)]
         if answer and answer.commits:
             sampling_params = with_values(sampling_params, COMMITTED, names)
         salted = prompt | {"cache_salt": f"{prompt.get('cache_salt', '')}/{self.generation}"}
@@ -87,19 +88,23 @@ class EngineClient(AsyncLLM):
             async with aclosing(outputs):
                 async for output in outputs:
                     for index in waiting.keys() & answer.spans.keys():
-                        states = await self._states(waiting.pop(index), answer.spans[index])
-                        answer.commitments[index] = await asyncio.to_thread(commit, states)
+                        if spans := answer.spans[index]:
+                            states = await self._states(waiting[index], spans[-1]["end"])
+                            answer.commitments[index] = await asyncio.to_thread(commit, states)
+                            del waiting[index]
                     yield output
         finally:
-            for name in waiting.values():
-                await self._states(name, [])
+            if waiting:
+                await asyncio.shield(self._call_workers("forget_states", [*waiting.values()]))
 
-    async def _states(self, name: str, spans: list[dict]) -> np.ndarray:
-        """Takes the states `[T, H]` of a choice from the worker that has them. spans: of its tokens."""
-        tokens = spans[-1]["end"] if spans else 0
-        answers = await self.collective_rpc("weight_transport", args=("take_states", name, tokens))
-        bits = np.frombuffer(next(filter(None, answers), b""), np.uint16).astype(np.uint32) << 16
+    async def _states(self, name: str, tokens: int) -> np.ndarray:
+        """Takes the states `[T, H]` of a choice from the worker that has them."""
+        answers = await self._call_workers("take_states", name, tokens)
+        bits = np.frombuffer(next(filter(None, answers)), np.uint16).astype(np.uint32) << 16
         return bits.view(np.float32).reshape(tokens, -1)
+
+    async def _call_workers(self, call: str, *args: object) -> list:
+        return await self.collective_rpc("weight_transport", args=(call, *args))
 
     def _check_length(self, prompt: int, max_tokens: int | None) -> None:
         """Raises ContractError if the request exceeds the context. vLLM would reduce max_tokens."""

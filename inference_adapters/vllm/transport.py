@@ -39,7 +39,6 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
     def __init__(self, config, vllm_config, device, model):
         super().__init__(config, vllm_config, device, model)
         prompt_scores.install()  # here, because every worker has a transport
-        committed_states.keep_input(model)
         self._updated = model  # what an update is of
         self._group: WeightGroup | None = None
         self._joining = None
@@ -47,6 +46,9 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
 
     def take_states(self, name: str, tokens: int) -> bytes:
         return committed_states.take(name, tokens)
+
+    def forget_states(self, names: list[str]) -> None:
+        committed_states.forget(names)
 
     # --- the group --------------------------------------------------------------------------------
 

@@ -219,6 +219,7 @@ inference=volunteers | inference=volunteers needs weights=relay
 inference=volunteers weights=relay sampling.seeded=true | their draws are prescribed by keys
 inference=volunteers weights=relay world.servers=2 | would start several gateways
 inference=volunteers weights=relay inference.arguments.public_host=0.0.0.0 | without TLS
+inference=volunteers weights=relay inference.arguments.require=commitments | needs tolerances that were
 inference=volunteers weights=relay max_lag=0 | behind=1 is more than max_lag=0
 weights=relay "weights.relays=['http://:80/x']" | is no http:// or https:// URL with a host
 weights=relay "weights.relays=['http://a/../b']" | the path of a source has no empty segment

@@ -97,6 +97,8 @@ class Auditor:
     async def close(self) -> None:
         if self._running is not None:
             self._running.cancel()
+        if self._observations is not None:
+            self._observations.close()
 
     async def _run(self) -> None:
         while self._waiting:

@@ -10,16 +10,17 @@ from typing import Literal
 
 import numpy as np
 
-from contracts.commitments import check_form
+from contracts.commitments import Difference, check_form
 from contracts.draws import uniform
 from extensions.volunteers.gateway.near_misses import are_too_many, binomial_quantile
-from extensions.volunteers.gateway.numerics import EXACT, Activations, Numerics
+from extensions.volunteers.gateway.numerics import EXACT, Numerics
 from extensions.volunteers.gateway.prefill import Prefilled
 from extensions.volunteers.gateway.queue import Wanted
 from extensions.volunteers.messages import Made
 
 Penalty = Literal["none", "strike", "slash"]
 FEW_IN = 32  # tokens of a completion, of which one may have a gap above the tolerance
+OF_NUMBERS = {"randomness", "activations", "logprobs"}  # a strike of these may be rounding
 UNLIKELY = 1e-9  # of an honest completion: to have more gaps above the tolerance than are allowed
 
 
@@ -118,28 +119,41 @@ def randomness(place: int, gap: np.ndarray, allowed: Numerics) -> Refusal | None
     return Refusal("randomness", why, "strike" if may_be_rounding else "slash")
 
 
-def measured_activations(found: Sequence[Prefilled]) -> Activations | None:
-    """Returns how far a task's commitments are from the audit's rows; None if there are none."""
-    differences = [each for one in found for each in one.differences]
-    if not differences:
-        return None
-    exponents = [each.exponents for each in differences]
-    mantissa = float(np.mean([each.mantissa for each in differences]))
-    return Activations(float(np.mean(exponents)), max(exponents), mantissa)
+def differences_of(found: Sequence[Prefilled]) -> list[Difference]:
+    """Returns how far each chunk's commitments are from the audit's rows."""
+    return [each for one in found for each in one.differences]
 
 
 def activations(found: Sequence[Prefilled], allowed: Numerics) -> Refusal | None:
-    """The commitments of a task are to what the run's weights compute."""
-    apart = measured_activations(found)
-    if apart is None or allowed.activations is None:
+    """The commitments of a task are to what the run's weights compute, up to rounding.
+
+    The mean of n chunks may be a sqrt(n)-th as far from the honest mean as a single chunk. Twice that, which
+    is no rounding, slashes.
+    """
+    chunks = differences_of(found)
+    honest = allowed.activations
+    if not chunks or honest is None:
         return None
-    if all(each <= most for each, most in zip(apart, allowed.activations, strict=True)):
+    exponents = np.array([each.exponents for each in chunks])
+    mantissas = np.array([each.mantissa for each in chunks])
+    far = max(
+        _excess(exponents, honest.exponents, honest.most_exponents),
+        _excess(mantissas, honest.mantissa, honest.most_mantissa),
+    )
+    if far <= 1:
         return None
     why = (
-        f"its commitments are not those of the run's weights: {apart.exponents:.2%} of exponents differ, "
-        f"{apart.chunk:.2%} in a chunk, and mantissas by {apart.mantissa:.2g}"
+        f"its commitments are not those of the run's weights: {exponents.mean():.2%} of exponents differ, "
+        f"{exponents.max():.2%} in one of {len(chunks)} chunks, and mantissas by {mantissas.mean():.2g}, "
+        f"{mantissas.max():.2g} in one"
     )
-    return Refusal("activations", why, "slash")
+    return Refusal("activations", why, "slash" if far > 2 else "strike")
+
+
+def _excess(values: np.ndarray, mean: float, most: float) -> float:
+    """Returns how many times the values, or their mean, are as large as honest ones may be."""
+    allowed = mean + (most - mean) / math.sqrt(len(values))
+    return max(float(values.max()) / most, float(values.mean()) / allowed)
 
 
 def logprobs(place: int, one: Made, found: Prefilled, allowed: Numerics) -> Refusal | None:

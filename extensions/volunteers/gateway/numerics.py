@@ -1,9 +1,11 @@
-"""The tolerances of the audit, which depend on the dtypes that volunteers and gateway compute with."""
+"""The tolerances of the audit, which depend on the model, and on the dtypes of volunteers and gateway."""
 
-import json
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from contracts.support.files import write_atomically
 
@@ -12,15 +14,16 @@ EXACT = 1e-6  # a smaller gap is rounding of float32
 
 
 class Activations(NamedTuple):
-    """How far a task's commitments are from the audit's rows.
+    """How far commitments of honest volunteers are from the audit's rows.
 
-    exponents: share of points whose exponents differ, on the mean of its chunks. chunk: of a single one.
-    mantissa: mean difference of the others' mantissas.
+    exponents: share of points whose sign or exponent differs, on the mean of all chunks. mantissa: mean
+    difference of the others' mantissas. The last two are the most that a single chunk may have.
     """
 
     exponents: float
-    chunk: float
     mantissa: float
+    most_exponents: float
+    most_mantissa: float
 
 
 @dataclass(frozen=True)
@@ -43,65 +46,72 @@ class Numerics:
     activations: Activations | None = None
 
 
+class Calibration(msgspec.Struct, forbid_unknown_fields=True):
+    """The file. dtypes: of volunteers and audit. model: SHA-256 of its config.json."""
+
+    dtypes: tuple[str, str]
+    model: str
+    numerics: Numerics
+
+
 FLOAT32 = Numerics(tolerance=1e-5, most=1e-5, greedy=1e-3, gap_rate=0.0, near_rate=1e-4, logprob=1e-3)
 HALF = Numerics(tolerance=0.05, most=0.25, greedy=0.25, gap_rate=0.0, near_rate=0.03, logprob=0.1)
-SMALLEST = Activations(0.02, 0.125, 0.125)  # a tolerance is at least that
 LARGEST = {  # tolerances that honest volunteers may need
-    FLOAT32: Numerics(
-        tolerance=1e-4,
-        most=1e-4,
-        greedy=1e-2,
-        gap_rate=0.0,
-        near_rate=0.01,
-        logprob=1e-2,
-        activations=Activations(0.02, 0.125, 0.25),
-    ),
-    HALF: Numerics(
-        tolerance=0.05,
-        most=0.25,
-        greedy=1.0,
-        gap_rate=0.01,
-        near_rate=0.3,
-        logprob=0.5,
-        activations=Activations(0.2, 0.4, 5.0),
-    ),
+    FLOAT32: Numerics(tolerance=1e-4, most=1e-4, greedy=1e-2, gap_rate=0.0, near_rate=0.01, logprob=1e-2),
+    HALF: Numerics(tolerance=0.05, most=0.25, greedy=1.0, gap_rate=0.01, near_rate=0.3, logprob=0.5),
+}
+LARGEST_ACTIVATIONS = {
+    FLOAT32: Activations(0.005, 0.05, 0.15, 0.5),
+    HALF: Activations(0.1, 4.0, 0.5, 25.0),
 }
 
 
-def numerics_of(volunteers: str, audit: str, directory: Path) -> Numerics:
-    """Returns the tolerances for two dtypes: measured ones if the state directory has some, else defaults."""
-    default = FLOAT32 if volunteers == audit == "float32" else HALF
+def default_of(dtypes: tuple[str, str]) -> Numerics:
+    return FLOAT32 if set(dtypes) == {"float32"} else HALF
+
+
+def numerics_of(dtypes: tuple[str, str], model: str, directory: Path) -> Numerics:
+    """Returns measured tolerances if the state directory has some, else the defaults. Raises ValueError.
+
+    dtypes: of volunteers and audit. model: SHA-256 of its config.json.
+    """
     path = directory / CALIBRATION
     if not path.is_file():
-        return default
+        return default_of(dtypes)
     try:
-        written = json.loads(path.read_text())
-        dtypes = written.pop("dtypes")
-        activations = written.pop("activations", None)
-        measured = Numerics(**written, activations=activations and Activations(**activations))
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise ValueError(
-            f"{path} is no calibration: {error!r}; remove it, or let --observe write it"
-        ) from None
-    if dtypes != [volunteers, audit]:
-        raise ValueError(f"{path} is of {' and '.join(dtypes)}, not of {volunteers} and {audit}: remove it")
-    return measured
+        written = msgspec.json.decode(path.read_bytes(), type=Calibration)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is no calibration: {error}; remove it, and measure again") from None
+    if written.dtypes != dtypes:
+        of = " and ".join(written.dtypes)
+        raise ValueError(f"{path} is of {of}, not of {' and '.join(dtypes)}: remove it")
+    if written.model != model:
+        raise ValueError(f"{path} is of another model: remove it, and measure again")
+    return written.numerics
+
+
+def lacks_commitments(directory: Path) -> bool:
+    """Returns True if no tolerances of commitments were measured. A damaged file is the gateway's to name."""
+    path = directory / CALIBRATION
+    if not path.is_file():
+        return True
+    with suppress(OSError, ValueError):
+        return msgspec.json.decode(path.read_bytes(), type=Calibration).numerics.activations is None
+    return False
 
 
 def implausible(measured: Numerics, default: Numerics) -> str | None:
     """Returns which measured tolerance honest volunteers do not need, or None. default: FLOAT32 or HALF."""
-    values = _flat(measured)
-    return next((name for name, most in _flat(LARGEST[default]).items() if not values[name] <= most), None)
+    values = asdict(measured)
+    largest = asdict(replace(LARGEST[default], activations=None))
+    return next((name for name, most in largest.items() if most is not None and values[name] > most), None)
 
 
-def _flat(numerics: Numerics) -> dict[str, float]:
-    fields = asdict(numerics)
-    fields.pop("activations")
-    return fields | (numerics.activations or Activations(0.0, 0.0, 0.0))._asdict()
+def are_implausible(measured: Activations, default: Numerics) -> bool:
+    largest = LARGEST_ACTIVATIONS[default]
+    return not all(each <= most for each, most in zip(measured, largest, strict=True))
 
 
-def write_calibration(directory: Path, volunteers: str, audit: str, measured: Numerics) -> None:
-    activations = measured.activations and measured.activations._asdict()
-    fields = {"dtypes": [volunteers, audit], **asdict(measured), "activations": activations}
-    text = json.dumps(fields, indent=2)
-    write_atomically(directory / CALIBRATION, text.encode() + b"\n", 0o600)
+def write_calibration(directory: Path, calibration: Calibration) -> None:
+    text = msgspec.json.format(msgspec.json.encode(calibration), indent=2)
+    write_atomically(directory / CALIBRATION, text + b"\n", 0o600)

@@ -4,20 +4,23 @@ An operator runs it with volunteers of his own on the hardware that he expects, 
 """
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from extensions.volunteers.gateway.checks import measured_activations
+from contracts.commitments import Difference
+from extensions.volunteers.gateway.checks import differences_of
 from extensions.volunteers.gateway.numerics import (
+    CALIBRATION,
     EXACT,
-    FLOAT32,
-    HALF,
-    SMALLEST,
     Activations,
+    Calibration,
     Numerics,
+    are_implausible,
+    default_of,
     implausible,
     write_calibration,
 )
@@ -28,23 +31,27 @@ from extensions.volunteers.messages import Made
 log = logging.getLogger(__name__)
 
 EVERY = 500  # completions after which the tolerances are written
+LEAST_EXPONENTS = 0.125  # tolerances of a chunk are at least these
+LEAST_MANTISSA = 0.25
 MARGIN = 3  # events that may happen unseen where none was seen, at 95 %
 
 
-def _with_margin(most: Activations) -> Activations:
-    return Activations(*(max(least, 2 * each) for least, each in zip(SMALLEST, most, strict=True)))
-
-
 class Observations:
-    """Counts gaps and differences of log-probabilities. dtypes: of volunteers and audit."""
+    """Counts gaps and differences. model: SHA-256 of its config.json. dtypes: of volunteers and audit.
 
-    def __init__(self, directory: Path, dtypes: tuple[str, str]):
+    before: the tolerances in use, of which those that are not measured again stay.
+    """
+
+    def __init__(self, directory: Path, dtypes: tuple[str, str], model: str, before: Numerics):
         self._directory = directory
         self._dtypes = dtypes
-        self._default = FLOAT32 if set(dtypes) == {"float32"} else HALF
+        self._model = model
+        self._before = before
+        self._default = default_of(dtypes)
+        log.warning("observing: after each %d completions, %s is written", EVERY, directory / CALIBRATION)
         self._tokens = self._near = self._above = self._completions = 0
         self._gap = self._difference = self._greedy = 0.0  # the largest ones
-        self._activations: Activations | None = None
+        self._chunks: list[Difference] = []
 
     def add(
         self,
@@ -63,9 +70,7 @@ class Observations:
             self._near += int((gap > EXACT).sum())
             self._above += int((gap > self._default.tolerance).sum())
             self._gap = max(self._gap, float(gap.max()))
-        if apart := measured_activations(found):
-            most = self._activations or apart
-            self._activations = Activations(*map(max, most, apart))
+        self._chunks += differences_of(found)
         before = self._completions // EVERY
         self._completions += len(made)
         if self._completions // EVERY > before:
@@ -83,17 +88,42 @@ class Observations:
             most=tolerance if exact else default.most,
             greedy=max(default.greedy, 2 * self._greedy),
             gap_rate=0.0 if exact else (self._above + MARGIN) / tokens,
-            near_rate=min(0.5, (self._near + MARGIN) / tokens),
+            near_rate=max(default.near_rate, min(0.5, (self._near + MARGIN) / tokens) if self._near else 0.0),
             logprob=max(default.logprob, 2 * self._difference),
-            activations=self._activations and _with_margin(self._activations),
+            activations=self._activations(),
         )
+
+    def _activations(self) -> Activations | None:
+        """Returns the tolerances of commitments, with a margin; those before if none were measured."""
+        chunks = [each for each in self._chunks if math.isfinite(each.mantissa)]
+        if not chunks:
+            return self._before.activations
+        exponents = [each.exponents for each in chunks]
+        mantissas = [each.mantissa for each in chunks]
+        measured = Activations(
+            float(np.mean(exponents)),
+            float(np.mean(mantissas)),
+            max(LEAST_EXPONENTS, 2 * max(exponents)),
+            max(LEAST_MANTISSA, 2 * max(mantissas)),
+        )
+        if are_implausible(measured, self._default):
+            log.error(
+                "commitments are not calibrated: these are not those of honest volunteers: %s", measured
+            )
+            return self._before.activations
+        return measured
+
+    def close(self) -> None:
+        """Says how many completions were not written down, if there was no calibration."""
+        if self._completions < EVERY:
+            log.warning("observed %d of %d completions: nothing is written", self._completions, EVERY)
 
     def _write(self) -> None:
         measured = self.measured()
         if name := implausible(measured, self._default):
             log.error("not written: %s is not that of honest volunteers: %s", name, measured)
             return
-        write_calibration(self._directory, *self._dtypes, measured)
+        write_calibration(self._directory, Calibration(self._dtypes, self._model, measured))
         log.warning(
             "observed %d completions: %d of %d tokens with a gap above %g, the largest %.2g; "
             "log-probabilities off by up to %.2g, greedy tokens by %.2g; written: %s",

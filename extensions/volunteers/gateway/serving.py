@@ -66,16 +66,18 @@ def gateway_of(
     """
     state = options.state.resolve()
     _context(options)  # raises its errors before anything else
-    allowed = numerics_of(options.volunteer_dtype, options.dtype, state)
+    dtypes = (options.volunteer_dtype, options.dtype)
+    config = _sha256_of_config(options.model)
+    allowed = numerics_of(dtypes, config, state)
     if options.needs_calibration and not (state / CALIBRATION).is_file():
         raise ValueError(
-            f"--volunteer-dtype {options.volunteer_dtype} for strangers needs a calibration: start it with "
-            "--observe and volunteers of your own first"
+            f"--volunteer-dtype {options.volunteer_dtype} for strangers needs {state / CALIBRATION}: start "
+            "it with --observe and volunteers of your own first"
         )
     if options.require and not options.observe and allowed.activations is None:
         raise ValueError(
-            f"--require {options.require} needs a calibration with them: start it with --observe and "
-            "volunteers of your own first"
+            f"--require {options.require} needs {state / CALIBRATION} with them: start it with --observe, "
+            f"--require {options.require} and volunteers of your own first"
         )
     database = Database(state)
     ledger.verify(database)
@@ -84,7 +86,7 @@ def gateway_of(
     rules = TaskRules(options.behind, partial(_most_members, options.task_size))
     pool = Pool(Registry(database), options.request_timeout_s / LEASES, rules, clock)
     models = AuditModels(options.model, options.dtype, options.device, options.behind)
-    observations = Observations(state, (options.volunteer_dtype, options.dtype)) if options.observe else None
+    observations = Observations(state, dtypes, config, allowed) if options.observe else None
 
     def make_uploads(model: PreTrainedModel, ends: list[int]) -> Uploads:
         vocabulary = model.get_input_embeddings().num_embeddings

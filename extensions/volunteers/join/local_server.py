@@ -14,6 +14,7 @@ import aiohttp
 import msgspec
 
 from contracts.channel import ChannelUpdateRequest, InitWeightChannelRequest
+from contracts.commitments import FORMAT
 from contracts.inference import ContractInfo
 from contracts.support.die_with_parent import die_with_parent
 from contracts.support.locations import Location
@@ -211,7 +212,19 @@ class LocalServer:
         if response.status != 200:
             raise ServerError(f"the server answered {response.status}: {answer.get('error')}")
         choices = sorted(answer["choices"], key=lambda choice: choice["index"])
-        return [_made(choice) for choice in choices]
+        return [self._made(choice) for choice in choices]
+
+    def _made(self, choice: dict) -> Made:
+        """Raises ServerError if the choice has no commitments, and must have."""
+        logprobs = [token["logprob"] for token in choice["logprobs"]["content"]]
+        proofs = b""
+        if self._commits:
+            committed = choice.get(COMMITMENTS) or {}
+            if committed.get("format") != FORMAT:
+                given = printable(str(committed.get("format")))[:50]
+                raise ServerError(f"{self.info.engine} gives commitments of the format {given}, not {FORMAT}")
+            proofs = b64decode(committed["proofs"])
+        return Made(choice["token_ids"], logprobs, choice["finish_reason"], proofs)
 
 
 def _source(url: str) -> str:
@@ -223,9 +236,3 @@ def _source(url: str) -> str:
     except ValueError as error:
         raise ServerError(f"the gateway names a source that is none: {printable(str(error))}") from None
     return url
-
-
-def _made(choice: dict) -> Made:
-    logprobs = [token["logprob"] for token in choice["logprobs"]["content"]]
-    proofs = b64decode(choice.get(COMMITMENTS, {}).get("proofs", ""))
-    return Made(choice["token_ids"], logprobs, choice["finish_reason"], proofs)

@@ -23,7 +23,7 @@ SAY_EVERY_S = 30.0
 # Words of errors after which the run is asked for again:
 OF_THE_RUN = {"life", "other_run", "stale", "ticket", "update_first"}
 AGAIN = OF_THE_RUN | {"overloaded", "audit_failed", "slow_down", "paused"}
-REFUSED = {"schema", "logprobs", "randomness", "too_large", "bad_request"}  # with another status than 403
+REFUSED = {"too_large", "bad_request"}
 
 
 class PutOutError(Exception):
@@ -109,13 +109,13 @@ class Volunteer:
 
     async def _refused(self, error: RefusedError) -> None:
         """Does what the gateway's answer asks for. Raises PutOutError."""
-        passes = error.status >= 500 or error.word in AGAIN | REFUSED
+        passes = error.status >= 500 or error.status == 422 or error.word in AGAIN | REFUSED
         if error.status == 403 or not passes:
             raise PutOutError(str(error)) from None
         self._task = None
         if error.word in OF_THE_RUN:
             self._run = None
-        if error.word in REFUSED | {"paused"}:
+        if error.status == 422 or error.word in REFUSED | {"paused"}:
             log.error("%s: %s", error.word, error)
         if error.word == "paused":
             self._pause_s = LONGEST_PAUSE_S

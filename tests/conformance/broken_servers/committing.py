@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import torch
+
 from inference_adapters import completions, request_checks
 from inference_adapters.scripted import NORM, ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
@@ -19,6 +21,33 @@ class CommitsToRowsBeforeTheNorm(ScriptedEngine):
 class CommitsToRowsOfTheNextToken(ScriptedEngine):
     def committed(self, prompt, rows):
         return super().committed(prompt, [*rows[1:], rows[0]])
+
+
+@mutant("G18", APART, part="states")
+class CommitsToTheFirstRowTwice(ScriptedEngine):
+    def committed(self, prompt, rows):
+        return super().committed(prompt, [rows[0], rows[0], *rows[2:]])
+
+
+@mutant("G18", APART, part="update")
+class CommitsToAWrongFirstRow(ScriptedEngine):
+    def committed(self, prompt, rows):
+        return super().committed(prompt, [self.normed(self._states(prompt)[0]), *rows[1:]])
+
+
+@mutant("G18", APART, part="states")
+class CutsRowsToBfloat16(ScriptedEngine):
+    """It does not round them."""
+
+    def committed(self, prompt, rows):
+        bits = torch.stack([*rows]).view(torch.int32) & -(2**16)
+        return super().committed(prompt, [*bits.view(torch.float32)])
+
+
+@mutant("G18", APART, part="states")
+class CommitsToMagnitudes(ScriptedEngine):
+    def committed(self, prompt, rows):
+        return super().committed(prompt, [row.abs() for row in rows])
 
 
 @mutant("G18", "bytes of proofs", part="states")

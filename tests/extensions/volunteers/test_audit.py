@@ -11,9 +11,15 @@ import torch
 
 from benchmarks.volunteers.cheats import BestOf, cooler, cut_short, edited, greedy, hinted, own_noise
 from extensions.volunteers.gateway.ledger import sha256_of_ids
-from extensions.volunteers.gateway.numerics import FLOAT32, SMALLEST, write_calibration
+from extensions.volunteers.gateway.numerics import (
+    FLOAT32,
+    Activations,
+    Calibration,
+    write_calibration,
+)
+from extensions.volunteers.gateway.serving import _sha256_of_config
 from extensions.volunteers.join.gateway_client import RefusedError
-from tests.extensions.volunteers.gateways import END, Sampler, demo_model, gateway, other_weights
+from tests.extensions.volunteers.gateways import END, MODEL, Sampler, demo_model, gateway, other_weights
 
 pytestmark = pytest.mark.asyncio
 LONG = 48  # so that each cheat meets a token that it would draw otherwise
@@ -215,7 +221,8 @@ def in_int8(model):
 async def committed(state, model, off=(), **changes):
     """Yields a gateway that requires commitments, with wide tolerances of float32, and its volunteer."""
     state.mkdir(exist_ok=True)
-    write_calibration(state, "float32", "float32", dataclasses.replace(FLOAT32, activations=SMALLEST))
+    measured = dataclasses.replace(FLOAT32, activations=Activations(0.0, 0.001, 0.125, 0.25))
+    write_calibration(state, Calibration(("float32", "float32"), _sha256_of_config(MODEL), measured))
     async with gateway(state, model, off, require="commitments", **changes) as running:
         running.want(16)
         yield running, await running.client()
