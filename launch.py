@@ -4,6 +4,7 @@
     python launch.py batch_size=256 max_lag=1         any key; --help lists them
     python launch.py inference=scripted plan=true     print the jobs and start nothing
     python launch.py run_dir=runs/latest resume=true  resume a run that stopped, from its last checkpoint
+    python launch.py --verbose                        print all figures at the end
 
 A run over several machines is placed on a Ray cluster (executor=ray): docs/cluster.md.
 
@@ -37,6 +38,7 @@ except ModuleNotFoundError as error:
     )
 
 HELP = ("-h", "--help")
+VERBOSE = "--verbose"
 
 
 def main(arguments: list[str]) -> int:
@@ -48,7 +50,7 @@ def main(arguments: list[str]) -> int:
 
             print(__doc__, *describe_options(compose_config([])), sep="\n")
             return 0
-        config = compose_config(arguments)
+        config = compose_config([argument for argument in arguments if argument != VERBOSE])
         if config.plan:
             from pipelinerl.launcher.plan import show_plan
 
@@ -56,7 +58,7 @@ def main(arguments: list[str]) -> int:
             return 0
         from pipelinerl.launcher.run import run
 
-        return run(config)
+        return run(config, VERBOSE in arguments)
     except PartError as error:
         terminal.print_message(one_line(error))
         return 1

@@ -114,6 +114,9 @@ class Rollout(Record, frozen=True, kw_only=True):
     reward_components: dict[str, float] = {}  # parts of `reward` by name, which sum to it; may be empty
     turn_rewards: list[float] = []  # part of `reward` of each completion
     success: float | None = None  # 1 if the problem was solved, else 0; None if the rollout failed
+    expected: str | None = None  # the right answer, if the domain names one; printable text
+    # Why it has this reward, or why it failed, in printable text. None in records of earlier code.
+    reason: str | None = None
     metrics: dict[str, float] = {}
     started_at: float = 0.0  # unix seconds
     finished_at: float = 0.0

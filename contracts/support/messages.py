@@ -35,6 +35,15 @@ def printable(line: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
+def shown(text: str, most_bytes: int = 2048) -> str:
+    """Returns text that is safe to show, its lines as `printable`, cut to so many bytes of UTF-8."""
+    lines = "\n".join(printable(line) for line in text[:most_bytes].split("\n"))
+    encoded = lines.encode()
+    if len(encoded) <= most_bytes and len(text) <= most_bytes:
+        return lines
+    return encoded[: most_bytes - 4].decode(errors="ignore") + " ..."
+
+
 def first_line(error: BaseException) -> str:
     """Returns the first line of the error's message, or the name of its class if the message is empty."""
     lines = str(error).strip().splitlines()

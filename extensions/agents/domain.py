@@ -129,7 +129,7 @@ class Agent(Wrapped):
         metrics = {**said, **session.metrics(), "agent_crashed": 0.0}
         if self._agent.reward == "program":
             success = result.reward > 0 if result.success is None else result.success
-            attempt = Attempt(completions, result.reward, success)
+            attempt = Attempt(completions, result.reward, success, reason="the program's own reward")
         else:
             answer = session.last.text if result.answer is None else result.answer
             attempt = judged_attempt(completions, await self._domain.judged(client, problem, answer))
@@ -153,6 +153,7 @@ class Agent(Wrapped):
             False,
             metrics=session.metrics() | {"agent_crashed": float(not is_late)},
             is_truncated=is_late or session.is_cut(),
+            reason=f"the program failed: {words_of(run)}",
         )
 
     def _raise_silent(self, session: Session, run: Run) -> None:

@@ -63,7 +63,9 @@ class Tasks(Verified):
     def _problem(self, row: Mapping[str, Any]) -> Problem:
         shown = {name: value for name, value in row.items() if name != EXPECTED}
         message = {"role": "user", "content": json.dumps(shown, ensure_ascii=False)}
-        return Problem(row[ID], [message], row.get(EXPECTED))
+        expected = row.get(EXPECTED)
+        shown = expected if isinstance(expected, str | None) else json.dumps(expected, ensure_ascii=False)
+        return Problem(row[ID], [message], expected, expected=shown)
 
     @cached_property
     def _train(self) -> list[dict[str, Any]]:

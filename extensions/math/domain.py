@@ -151,7 +151,7 @@ class Math(Verified):
         messages = list(row.messages) or [{"role": "user", "content": row.problem}]
         if self._system_prompt and messages[0]["role"] != "system":
             messages.insert(0, {"role": "system", "content": self._system_prompt})
-        return Problem(f"{name}/{index}", messages, row.answer, domain=name)
+        return Problem(f"{name}/{index}", messages, row.answer, domain=name, expected=row.answer)
 
 
 def contradictory(rows: Sequence[Row]) -> dict[str, str]:

@@ -26,6 +26,7 @@ from pipelinerl.judging.workers import VerifierError
 OPEN_FILES = 256
 NO_CPP = "programs.language has cpp, which cannot run here"
 WHOLE = ("", " whole")
+LONGEST_SHOWN = 300  # characters of an output in the reason
 UNCOMPILED = {"uncompiled": 1.0}
 PYTHON_ALONE = ["python"]  # calls functions
 Run = Callable[[bytes], Awaitable[Ran]]  # runs a program on a standard input
@@ -38,6 +39,7 @@ class Tally:
     passed: int = 0
     spent_s: float = 0.0
     why_not: Counter[str] = field(default_factory=Counter)
+    first: str = ""  # what the first test that did not pass has shown
 
 
 class ProgramVerifier(HostedVerifier):
@@ -111,7 +113,7 @@ class ProgramVerifier(HostedVerifier):
             raise VerifierError(f"the task of a program cannot be read: {error}") from error
         found = program_in(text, PYTHON_ALONE if tests.entry else self._languages)
         if found is None:
-            return Judgement(0.0, False, "no_answer")
+            return Judgement(0.0, False, "no_answer", reason="the text has no program")
         language, program = found
         source = program.encode(errors="replace")
         if len(source) > LONGEST_SOURCE:
@@ -123,16 +125,17 @@ class ProgramVerifier(HostedVerifier):
             if not compiled.is_fine:
                 why_not = compiled.why_not
                 outcome = f"undecided:{why_not}" if why_not else "wrong"
-                return Judgement(0.0, False, outcome, metrics=UNCOMPILED)
+                return Judgement(0.0, False, outcome, metrics=UNCOMPILED, reason="it does not compile")
             run = partial(self._cpp.run, compiled.output)
         return self._judgement(tests, await self._tried(tests, run))
 
     async def _tried(self, task: ProgramTask, run: Run) -> Tally:
         tally = Tally()
         compare = COMPARISONS[task.compare]
-        for test in task.tests:
+        for number, test in enumerate(task.tests, 1):
             if tally.spent_s > self._submission_cpu_s:
                 tally.why_not["time"] += 1
+                tally.first = tally.first or f"test {number} was not run: the tests before took too long"
                 break
             ran = await run(test.input.encode())
             tally.spent_s += ran.spent_s
@@ -140,6 +143,7 @@ class ProgramVerifier(HostedVerifier):
                 tally.passed += 1
                 continue
             tally.why_not[ran.why_not] += 1
+            tally.first = tally.first or f"test {number}: {_described(ran, test.expected)}"
             if not self._share:
                 break
         return tally
@@ -153,7 +157,16 @@ class ProgramVerifier(HostedVerifier):
         why_not = next(iter(tally.why_not))  # of the first test that did not pass
         outcome = f"undecided:{why_not}" if why_not else "wrong"
         reward = share if self._share else 0.0
-        return Judgement(reward, False, outcome, metrics=metrics)
+        reason = f"{tally.passed} of {len(task.tests)} tests passed; {tally.first}"
+        return Judgement(reward, False, outcome, metrics=metrics, reason=reason)
+
+
+def _described(ran: Ran, expected: str) -> str:
+    if ran.why_not:
+        return f"it was ended by its limit of {ran.why_not}"
+    printed = repr(ran.output.decode(errors="replace")[:LONGEST_SHOWN])
+    ended = "" if ran.is_fine else ", and ended with an error"
+    return f"printed {printed}{ended}; expected {expected[:LONGEST_SHOWN]!r}"
 
 
 def is_right(ran: Ran, expected: str, compare: Callable[[str, str], bool]) -> bool:

@@ -1,5 +1,6 @@
 """Domain: a sentence about a person, to be written as JSON with given keys."""
 
+import json
 import random
 from collections.abc import Sequence
 from itertools import product
@@ -53,7 +54,8 @@ class JsonCards(Verified):
             f'Write this as JSON with the keys "name", "age" and "city": {sentence} Reply with the JSON only.'
         )
         card = {"name": name, "age": age, "city": city}
-        return Problem(f"{self.name}/{sentence}", [{"role": "user", "content": content}], card)
+        messages = [{"role": "user", "content": content}]
+        return Problem(f"{self.name}/{sentence}", messages, card, expected=json.dumps(card))
 
 
 def _check_words(option: str, words: object) -> None:

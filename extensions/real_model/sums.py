@@ -40,6 +40,6 @@ class PlainSums(Verified):
 
     def _problem(self, first: int, digit: int) -> Problem:
         content = f"What is {first} + {digit}? Reply with the number only."
-        return Problem(
-            f"{self.name}/{first}+{digit}", [{"role": "user", "content": content}], str(first + digit)
-        )
+        messages = [{"role": "user", "content": content}]
+        total = str(first + digit)
+        return Problem(f"{self.name}/{first}+{digit}", messages, total, expected=total)

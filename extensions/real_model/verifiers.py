@@ -23,9 +23,10 @@ class LastNumber(Verifier):
         numbers = NUMBER.findall(answer)
         metrics = {"numbers": float(len(numbers)), "exact": float(answer.strip().removesuffix(".") == task)}
         if not numbers:
-            return Judgement(0.0, False, "no_answer", metrics=metrics)
+            return Judgement(0.0, False, "no_answer", metrics=metrics, reason="no number")
         right = Decimal(numbers[-1].replace(",", "")) == Decimal(task)
-        return Judgement(float(right), right, "right" if right else "wrong", metrics=metrics)
+        outcome = "right" if right else "wrong"
+        return Judgement(float(right), right, outcome, metrics=metrics, reason=f"last number {numbers[-1]}")
 
 
 class JsonObject(Verifier):
@@ -39,14 +40,16 @@ class JsonObject(Verifier):
         return fenced[1] if fenced else text
 
     def judge(self, task: dict[str, str | int], answer: str) -> Judgement:
+        reason = ""
         try:
             found = json.loads(answer)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError) as error:
             found = None
+            reason = f"no JSON: {error}"
         is_object = isinstance(found, dict)
         right = is_object and _typed(found) == _typed(task)
         outcome = "right" if right else "wrong" if is_object else "no_answer"
-        return Judgement(float(right), right, outcome, metrics={"json": float(is_object)})
+        return Judgement(float(right), right, outcome, metrics={"json": float(is_object)}, reason=reason)
 
 
 def _typed(card: dict[str, object]) -> dict[str, tuple[str, object]]:

@@ -125,7 +125,8 @@ class ReasoningGym(Verified):
         self._heldout_exhausted = True
 
     def _problem(self, place: str, entry: dict[str, Any]) -> Problem:
-        return Problem(f"{self.name}/{place}", self._messages(entry["question"]), entry)
+        messages = self._messages(entry["question"])
+        return Problem(f"{self.name}/{place}", messages, entry, expected=entry["answer"])
 
     def _train_entry(self, index: int) -> dict[str, Any]:
         """Returns the entry at `index`, drawn again while its question is held out."""

@@ -42,7 +42,8 @@ class ReasoningGymVerifier(Verifier):
             score = float(self._scorer.score_answer(answer, task))
         except (MemoryError, RecursionError):
             raise
-        except (Exception, SystemExit):
-            return Judgement(0.0, False, "wrong", metrics={"scorer_raised": 1.0})
+        except (Exception, SystemExit) as error:
+            reason = f"the scorer raised {type(error).__name__}: {error} for {answer:.200}"
+            return Judgement(0.0, False, "wrong", metrics={"scorer_raised": 1.0}, reason=reason)
         success = score >= SOLVED
         return Judgement(score, success, "right" if success else "wrong")

@@ -23,6 +23,8 @@ COLUMNS = {
     "status": "`ok`, `truncated`, or `failed:` and the reason",
     "reward": "the total reward; 0 if the rollout failed",
     "success": "whether it solved the problem; null if it failed",
+    "expected": "the right answer, if the domain names one",
+    "reason": "why it has this reward, or why it failed; null in records of earlier code",
     "outcome": "the group's outcome: `trained`, `dropped` or `in_flight`; null for held-out problems",
     "outcome_reason": "why the group was dropped",
     "trained_version": "weight version made by the step that trained on the group",

@@ -36,6 +36,7 @@ class Problem:
     domain: str | None = None  # name of the part of a mixture, or of the data set, that it is from
     tools: list[dict] | None = None  # tools that the model may call, in the format of OpenAI's API
     template: Mapping[str, Option] | None = None  # options of the chat template
+    expected: str | None = None  # the right answer, for people who read the run
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Attempt:
     turn_rewards: list[float] = field(default_factory=list)  # one per completion, included in `reward`
     metrics: dict[str, float] = field(default_factory=dict)  # recorded; `reward_components` are the run's
     is_truncated: bool | None = None  # None = True if the last answer reached its limit
+    reason: str = ""  # why it has this reward, for people who read the run
 
 
 class AttemptFailedError(Exception):
@@ -88,6 +90,7 @@ def judged_attempt(completions: list[Completion], judgement: Judgement) -> Attem
         success=judgement.success,
         reward_components=judgement.components,
         metrics=judgement.metrics | why,
+        reason="; ".join(filter(None, [judgement.outcome, judgement.reason])),
     )
 
 

@@ -21,6 +21,7 @@ class Judgement(msgspec.Struct, frozen=True):
         verdict depends on the problem.
     components: parts of the reward by name; their sum is the reward.
     said: what a hosted verifier tells its domain besides.
+    reason: what was found, for people: the answer that was read, the test that failed.
     """
 
     reward: float
@@ -29,6 +30,7 @@ class Judgement(msgspec.Struct, frozen=True):
     components: dict[str, float] = {}
     metrics: dict[str, float] = {}
     said: str = ""
+    reason: str = ""
 
     @property
     def word(self) -> str:
@@ -36,9 +38,9 @@ class Judgement(msgspec.Struct, frozen=True):
         return self.outcome.partition(":")[0]
 
 
-def undecided(why: str) -> Judgement:
+def undecided(why: str, reason: str = "") -> Judgement:
     """Returns the judgement on an answer that exceeded the limit `why`."""
-    return Judgement(0.0, False, f"undecided:{why}")
+    return Judgement(0.0, False, f"undecided:{why}", reason=reason)
 
 
 class Encoded(bytes):

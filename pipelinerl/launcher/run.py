@@ -3,6 +3,7 @@
 import shutil
 import time
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 from contracts.support.files import remove_unfinished
 from contracts.support.messages import one_line
@@ -25,20 +26,21 @@ from pipelinerl.launcher.supervising.failures import JobFailedError
 from pipelinerl.launcher.supervising.scaling import remove_scale_requests
 from pipelinerl.launcher.supervising.supervisor import Supervisor
 from pipelinerl.report.console import ConsoleView
+from pipelinerl.report.one_problem import OneProblem
 from pipelinerl.report.wall_time import Launch
 from pipelinerl.streams import StreamError, Streams, StreamWriter
 from pipelinerl.streams.events import valid_results
 from pipelinerl.training.checkpoints import Checkpoints
 
 
-def run(config: RunConfig) -> int:
-    """Runs the configuration, and returns the exit status."""
+def run(config: RunConfig, verbose: bool = False) -> int:
+    """Runs the configuration, and returns the exit status. verbose: prints all figures at the end."""
     terminal.raise_on_signal()
     with prepare(config) as prepared:
-        return _start(prepared)
+        return _start(prepared, verbose)
 
 
-def _start(prepared: Prepared) -> int:
+def _start(prepared: Prepared, verbose: bool) -> int:
     """Opens the streams, resumes the run if it was stopped, and runs the jobs to their end."""
     config, run_dir, planner, *_ = prepared.placed
     make_run_dir(run_dir)
@@ -61,10 +63,10 @@ def _start(prepared: Prepared) -> int:
         keep_problems(run_dir, prepared.found.problems)
         save_config(config, run_dir / "config.yaml")
         point_latest_at(run_dir)
-        return _run_to_end(prepared, streams, events)
+        return _run_to_end(prepared, streams, events, verbose)
 
 
-def _run_to_end(prepared: Prepared, streams: Streams, events: StreamWriter) -> int:
+def _run_to_end(prepared: Prepared, streams: Streams, events: StreamWriter, verbose: bool) -> int:
     placed = prepared.placed
     server = prepared.streams.server
     began = time.time()
@@ -74,7 +76,9 @@ def _run_to_end(prepared: Prepared, streams: Streams, events: StreamWriter) -> i
     print(f"run directory: {placed.run_dir}")
     try:
         config = placed.config
-        view = ConsoleView(placed.run_dir, config.max_steps, may_end_sooner=config.stop_at is not None)
+        stop_at = None if config.stop_at is None else config.stop_at.success
+        problem = OneProblem(streams, Path(config.model.path or placed.run_dir))
+        view = ConsoleView(placed.run_dir, config.max_steps, stop_at, problem)
         disk = DiskWatch(placed.run_dir)
 
         def show(serving: int) -> None:
@@ -87,25 +91,24 @@ def _run_to_end(prepared: Prepared, streams: Streams, events: StreamWriter) -> i
             Supervisor(placed, streams, events, server).run(show)
     except (JobFailedError, PlanError, StreamError) as failure:
         failed = failure_message((server and server.failure) or failure, placed.run_dir)
-        terminal.print_message(failed)
         status = 1
     except KeyboardInterrupt:
         status = terminal.INTERRUPTED
-    if server and server.failure:
-        return status or 1
-    errors = _report(placed, streams, Launch(began, ended), failed)
-    if errors:
-        terminal.print_message(errors)
+    errors = None
+    if not (server and server.failure):
+        errors = _report(placed, streams, Launch(began, ended), verbose)
+    for message in filter(None, (errors, failed)):  # last, so that it is seen
+        terminal.print_message(message)
     return status or (1 if errors else 0)
 
 
-def _report(placed: PlacedRun, streams: Streams, launch: Launch, failed: str | None) -> str | None:
-    """Writes summary, plot and model card. Returns errors of the accounting. failed: the run's failure."""
+def _report(placed: PlacedRun, streams: Streams, launch: Launch, verbose: bool) -> str | None:
+    """Writes summary, plot and model card. Returns errors of the accounting. verbose: prints all figures."""
     from pipelinerl.report.summary import report  # imports the plotting library
 
     try:
         with naming_full_disk(placed.run_dir):
-            summary = report(placed.run_dir, streams, launch, failed)
+            summary = report(placed.run_dir, streams, launch, verbose)
     except (PlanError, StreamError, OSError) as error:
         return f"no report: {one_line(error)}"
     _describe_final_model(placed, streams)

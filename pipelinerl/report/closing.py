@@ -8,21 +8,27 @@ from pathlib import Path
 
 from contracts.support.terminal import printable
 from pipelinerl.paths import ROOT
+from pipelinerl.report.drops import describe_drops
 
 COLUMN = 2  # spaces between a command and its sentence
 
 
-def closing_lines(summary: dict, run_dir: Path, ended: bool, is_solved: bool) -> list[str]:
+def closing_lines(
+    summary: dict, run_dir: Path, ended: bool, is_solved: bool, problem: str | None = None
+) -> list[str]:
     """Returns the closing lines.
 
     ended: True if the run is complete, and neither stopped early nor failed.
     is_solved: True if its evaluations meet `stop_at`, including the one after training.
+    problem: one problem with its first and its last answer.
     """
     commands = next_commands(summary, run_dir, ended, is_solved)
     width = max(map(len, commands)) + COLUMN
+    rows = {"one problem": problem or "none was evaluated", "rollouts": rollouts_of(summary)}
+    rows["bound by"] = summary["bottleneck"]
     lines = [
         learnt(summary, ended),
-        f"what bounded it: {summary['bottleneck']}",
+        *(f"  {name:<13}{text}" for name, text in rows.items()),
         "what to do next:",
         *(f"  {command:<{width}}{sentence}" for command, sentence in commands.items()),
     ]
@@ -30,18 +36,29 @@ def closing_lines(summary: dict, run_dir: Path, ended: bool, is_solved: bool) ->
 
 
 def learnt(summary: dict, ended: bool) -> str:
-    """Returns a sentence on the change of held-out success, the steps and the time."""
+    """Returns what was learnt: the change of held-out success, the steps, the time, and how it ended."""
     how = "ended" if ended else "stopped before its end"
     if summary["solved_at"] is not None:
-        how = f"solved at step {summary['solved_at']}"
+        how = "solved"
     counts = {"skipped": summary["steps_skipped"], "without a gradient": summary["steps_without_gradient"]}
     vain = ", ".join(f"{count} of them {how}" for how, count in counts.items() if count)
     length = f"{summary['optimizer_steps']} steps{f' ({vain})' if vain else ''}, {_time(summary)}"
     start = summary["heldout_success_start"]
     end = summary["heldout_success_end"]
     if start is None or len(summary["evaluations"]) < 2:
-        return f"{how}: {length}; held-out success was not measured twice"
-    return f"{how}: held-out success {start:.2f} → {end:.2f} in {length}"
+        return f"{how} after {length}; held-out success was not measured twice"
+    learned = "learned" if end > start else "learned nothing that shows:"
+    return f"{learned} {start:.2f} → {end:.2f} held-out success in {length}; {how}"
+
+
+def rollouts_of(summary: dict) -> str:
+    """Returns what became of the rollouts, in words."""
+    dropped = summary["rollouts_dropped"]
+    counts = [f"{summary['rollouts_started']:,} started", f"{summary['rollouts_trained']:,} trained"]
+    counts.append(f"dropped {describe_drops(dropped)}")
+    if summary["rollouts_in_flight"]:
+        counts.append(f"{summary['rollouts_in_flight']:,} in flight")
+    return ", ".join([*counts, f"{summary['rollouts_lost']:,} lost"])
 
 
 def _time(summary: dict) -> str:

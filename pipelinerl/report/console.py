@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from pipelinerl.health import Alarm
 from pipelinerl.judging.level import isolation_of
@@ -23,6 +24,7 @@ from pipelinerl.metrics import MetricsTail, MetricsWriter, metrics_path
 from pipelinerl.report.bottleneck import Finding
 from pipelinerl.report.bottleneck_watch import BottleneckWatch
 from pipelinerl.report.drops import describe_drops
+from pipelinerl.report.one_problem import OneProblem
 from pipelinerl.report.stillness import Stillness
 from pipelinerl.report.time_left import STEPS, time_left
 
@@ -34,19 +36,22 @@ UNDECIDED_SHARE = 0.01  # of the judged answers, above which a warning is printe
 JUDGED = 200  # answers before that warning
 DROPPED = "preprocessor/dropped_"
 SEPARATOR = " | "
-LEFT_OUT = {"held-out success", "weight updates"}  # evaluations have separate lines
+LEFT_OUT = {"held-out success", "one problem", "now", "weight updates"}  # evaluations have separate lines
+EQUAL = ("solved", "hopeless")  # groups whose rewards are equal
 SUCCESS = "heldout_success"
 
 
 class RunState:
     """The state of a run according to its metrics. Pure.
 
-    may_end_sooner: True if the run has a `stop_at`.
+    stop_at: held-out success at which the run ends sooner, or None.
     """
 
-    def __init__(self, max_steps: int, may_end_sooner: bool):
+    def __init__(self, max_steps: int, stop_at: float | None = None):
         self.max_steps = max_steps
-        self.may_end_sooner = may_end_sooner
+        self.stop_at = stop_at
+        self.evaluations = 0
+        self.problem: str | None = None  # one problem with its newest answer
         self.step = 0
         self.updates = 0  # publications of weights
         self.servers_alive: int | None = None
@@ -74,6 +79,7 @@ class RunState:
             self._note_busy(line["time"], numbers["busy_share"])
             self._note_undecided(line["step"], numbers)
         if SUCCESS in numbers:
+            self.evaluations += 1
             self.lines.append(evaluation_line(numbers, self.heldout_start))
             self.heldout_start = numbers[SUCCESS] if self.heldout_start is None else self.heldout_start
         return of_run
@@ -112,12 +118,23 @@ class RunState:
                 words = f"{count / judged:.1%} of the judgements are undecided:{why}, by verifier {verifier}"
                 self.warnings.append(f"warning: {words} (docs/extend.md, docs/code.md)")
 
+    @property
+    def beginning(self) -> str | None:
+        """What the run does before its first step."""
+        if self.latest.get("trainer/step"):
+            return None
+        if "trainer/weight_version" not in self.latest:
+            return "loading: the servers and the trainer load the model; logs/ has what each of them says"
+        return "loaded: the first weights are published, and the first rollouts are sampled"
+
     def facts(self, now: float) -> list[tuple[str, str]]:
         """Returns the (label, text) pairs of the view. now: unix seconds."""
         say = self._say
         return [
             ("step", f"{self.step}/{self.max_steps}"),
             ("held-out success", f"{number(self.heldout_start)} → {say('actor/heldout_success')}"),
+            *([("one problem", self.problem)] if self.problem else []),
+            *([("now", self.beginning)] if self.beginning else []),
             ("train success", f"{say('actor/success_rate')}  reward {say('actor/reward_mean')}"),
             ("generated", f"{say('actor/generation_tokens_per_s', ',.0f')} tokens/s"),
             ("trained", f"{say('trainer/trained_tokens_per_s', ',.0f')} tokens/s"),
@@ -148,22 +165,39 @@ class RunState:
 
     def _say_time_left(self, now: float) -> str:
         seconds = time_left(self._ends, self.max_steps, now)
-        bound = "at most " if self.may_end_sooner and seconds is not None else ""
-        return bound + duration(seconds)
+        if self.stop_at is None or seconds is None:
+            return duration(seconds)
+        return f"at most {duration(seconds)}, less once held-out success is {self.stop_at:g}"
 
     def _say_dropped(self) -> str:
         dropped = {name: count for name, count in self.latest.items() if name.startswith(DROPPED)}
-        return describe_drops({name.removeprefix(DROPPED): count for name, count in dropped.items()})
+        described = describe_drops({name.removeprefix(DROPPED): count for name, count in dropped.items()})
+        solved, hopeless = (self.latest.get(f"preprocessor/zero_advantage_{of}", 0) for of in EQUAL)
+        if not solved and not hopeless:
+            return described
+        learnt = ", as what is learnt looks" if solved > hopeless else ""
+        return f"{described}; {solved:.0f} all right{learnt}, {hopeless:.0f} all wrong"
 
 
 class ConsoleView:
-    def __init__(self, run_dir: str | Path, max_steps: int, may_end_sooner: bool):
-        self._state = RunState(max_steps, may_end_sooner)
+    """The view. stop_at: as of `RunState`. problem: whose answers are shown, if there is one."""
+
+    def __init__(
+        self,
+        run_dir: str | Path,
+        max_steps: int,
+        stop_at: float | None = None,
+        problem: OneProblem | None = None,
+    ):
+        self._state = RunState(max_steps, stop_at)
+        self._problem = problem
         paths = {process: metrics_path(Path(run_dir), process) for process in PROCESSES}
         self._tails = {process: MetricsTail(path, from_end=True) for process, path in paths.items()}
         self._stillness = Stillness(time.monotonic())
         self._metrics = MetricsWriter(run_dir, "run")
         self._run_dir = Path(run_dir)
+        self._evaluations = 0  # whose answers are read
+        self._beginning: str | None = None  # that was told last
         # With FORCE_COLOR, rich would move the cursor in a pipe or file too.
         self._console = Console(force_terminal=sys.stdout is not None and sys.stdout.isatty())
         self._live = Live(console=self._console, auto_refresh=False) if self._console.is_interactive else None
@@ -184,6 +218,7 @@ class ConsoleView:
     def update(self, servers_alive: int | None = None) -> None:
         self._state.servers_alive = servers_alive
         self._poll()
+        self._tell_beginning()
         if still := self._stillness.sentence(time.monotonic(), servers_alive):
             self._console.print(still, style="bold yellow", soft_wrap=True)
         if self._live:
@@ -196,6 +231,7 @@ class ConsoleView:
             if of_run := self._state.observe(process, line):
                 self._metrics.write(line["step"], **of_run)
             self._stillness.observe(process, line, time.monotonic())
+        self._follow_problem()
         for warning in self._state.warnings:
             self._console.print(warning, style="bold yellow", soft_wrap=True)
         self._state.warnings.clear()
@@ -206,11 +242,27 @@ class ConsoleView:
             print(*self._state.lines, sep="\n", end="\n" if self._state.lines else "", flush=True)
         self._state.lines.clear()
 
+    def _tell_beginning(self) -> None:
+        beginning = self._state.beginning
+        if not self._live and beginning and beginning != self._beginning:
+            print(beginning, flush=True)
+        self._beginning = beginning
+
+    def _follow_problem(self) -> None:
+        """Reads the answer of new evaluations."""
+        if self._problem is None or self._state.evaluations == self._evaluations:
+            return
+        self._evaluations = self._state.evaluations
+        self._problem.read()
+        self._state.problem = self._problem.now()
+        if self._state.problem:
+            self._state.lines.append(f"  {self._state.problem}")
+
 
 def render(state: RunState, now: float) -> Panel:
     grid = Table.grid(padding=(0, 2))
     for label, text in state.facts(now):
-        grid.add_row(f"[dim]{label}[/dim]", text)
+        grid.add_row(f"[dim]{label}[/dim]", Text(text))
     grid.add_row("", ProgressBar(total=state.max_steps, completed=state.step, width=40))
     return Panel(grid, title="pipelinerl")
 

@@ -14,8 +14,9 @@ from contracts.records import Evaluated
 from contracts.support.files import write_atomically
 from pipelinerl.config import load_config
 from pipelinerl.report.bottleneck import bottleneck
-from pipelinerl.report.closing import as_typed, closing_lines
+from pipelinerl.report.closing import closing_lines
 from pipelinerl.report.evaluation_table import print_evaluations
+from pipelinerl.report.one_problem import OneProblem
 from pipelinerl.report.reward_plot import caption_of, draw_rewards
 from pipelinerl.report.run_totals import RunTotals, read_totals
 from pipelinerl.report.wall_time import Launch
@@ -29,16 +30,17 @@ FAILED = "failed:"  # prefix of the status of a failed rollout
 
 
 def report(
-    run_dir: Path, streams: Streams, launch: Launch | None = None, failed: str | None = None
+    run_dir: Path, streams: Streams, launch: Launch | None = None, verbose: bool = False
 ) -> dict[str, object]:
-    """Prints the tables and closing lines, writes the summary and the plot, and returns the summary.
+    """Prints the closing lines, writes the summary and the plot, and returns the summary.
 
-    launch: the start and end of the launcher that calls. failed: why the run failed, or None.
+    launch: the start and end of the launcher that calls. verbose: prints all figures, too.
     """
     totals = read_totals(run_dir, streams)
     summary = summary_of(totals, launch)
-    print_table(summary, run_dir)
-    print_evaluations(totals.evaluations)
+    if verbose:
+        print_table(summary, run_dir)
+        print_evaluations(totals.evaluations)
     if totals.cut:
         print(what_is_covered(totals))
     write_atomically(run_dir / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
@@ -47,12 +49,18 @@ def report(
     if training or heldout:
         picture = run_dir / "reward.png"
         draw_rewards(picture, caption_of(run_dir, totals), training, heldout)
-        print(f"learning curve: {as_typed(picture)}")
     is_solved = meets_stop_at(run_dir, totals.evaluations)
-    if failed:
-        print(f"failed: {failed}")
-    print(*closing_lines(summary, run_dir, totals.accounts.ended, is_solved), sep="\n")
+    problem = OneProblem(streams, model_of(run_dir))
+    problem.read()
+    ended = totals.accounts.ended
+    print(*closing_lines(summary, run_dir, ended, is_solved, problem.change()), sep="\n")
     return summary
+
+
+def model_of(run_dir: Path) -> Path:
+    """Returns the directory of the run's model, or the run's own if its configuration names none."""
+    has_config = (run_dir / "config.yaml").is_file()
+    return Path((has_config and load_config(run_dir).model.path) or run_dir)
 
 
 def summary_of(totals: RunTotals, launch: Launch | None) -> dict[str, object]:

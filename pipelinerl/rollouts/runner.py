@@ -16,6 +16,7 @@ import msgspec
 
 from contracts.errors import ErrorCode
 from contracts.records import Completion, Failure, Rollout
+from contracts.support.messages import shown
 from contracts.token_fields import TokenField, TokenFieldError, check_token_fields
 from pipelinerl.clients.attempt_clock import AttemptClock, AttemptPresence, ReleaseSlot, SlotWhileAway
 from pipelinerl.clients.faults import (
@@ -112,8 +113,9 @@ class RolloutRunner:
         if self.failures and not isinstance(error, NOT_OF_THE_DOMAIN):
             self.failures.failed(describe_fault(self.domain, "an Attempt", error, "rollout", "domain"))
         kind, reason = failure_of(error)
+        why = f"{reason}: {error}" if str(error) not in ("", reason) else reason
         failed = {"status": f"failed:{reason}", "failure": kind, "metrics": {"retries": float(retry)}}
-        return self._rollout(problem, spec, started_at, **failed)
+        return self._rollout(problem, spec, started_at, reason=shown(why), **failed)
 
     async def _try_once(self, client: LLMClient, problem: Problem) -> Attempt:
         """Runs the domain under a time limit, which judgements and times without a server pause."""
@@ -139,6 +141,7 @@ class RolloutRunner:
             problem_id=problem.problem_id,
             domain=problem.domain or self.domain.name,
             draw=spec.draw,
+            expected=None if problem.expected is None else shown(str(problem.expected)),
             started_at=started_at,
             finished_at=time.time(),
             **outcome,
@@ -170,6 +173,7 @@ class RolloutRunner:
             reward_components=attempt.reward_components,
             turn_rewards=attempt.turn_rewards,
             success=float(attempt.success),
+            reason=shown(attempt.reason),
             metrics={
                 **attempt.metrics,
                 "repetition": float("repetition" in reasons),

@@ -24,7 +24,7 @@ def test_a_solved_run_ends_by_itself_and_is_resumed_only_on_demand(tmp_path):
     assert (summary["solved_at"], summary["optimizer_steps"]) == (done.solved, done.version)
     assert summary["rollouts_dropped"]["training_done"] > 0 == summary["rollouts_lost"]
     assert_accounted(run)
-    assert f"solved at step {done.solved}: held-out success" in output
+    assert f" in {done.version} steps, " in output and "; solved\n" in output
 
     status, err = finish(resume(run))
     assert status == 2 and len(err.strip().splitlines()) == 1

@@ -51,7 +51,7 @@ def test_a_tail_gives_each_line_once_when_it_is_complete(tmp_path):
 
 
 def test_the_state_follows_the_metrics_of_the_processes():
-    state = RunState(max_steps=60, may_end_sooner=False)
+    state = RunState(max_steps=60)
     published = {"publish_seconds": 0.2, "publish_paused_s": 0.05, "servers": 2}
     state.observe("trainer", {"time": 100.0, "step": 0, **published})
     state.observe("actor", {"time": 100.0, "step": 0, "heldout_success": 0.4})
@@ -76,7 +76,7 @@ def test_the_state_follows_the_metrics_of_the_processes():
 def test_without_a_terminal_each_step_and_each_evaluation_is_a_line(tmp_path, capsys):
     trainer = MetricsWriter(tmp_path, "trainer")
     actor = MetricsWriter(tmp_path, "actor")
-    with ConsoleView(tmp_path, max_steps=5, may_end_sooner=False) as view:
+    with ConsoleView(tmp_path, max_steps=5) as view:
         trainer.write(0, weight_version=0)
         actor.write(0, heldout_success=0.25)
         for step in range(1, 6):
@@ -95,7 +95,7 @@ def test_without_a_terminal_each_step_and_each_evaluation_is_a_line(tmp_path, ca
 
 
 def test_steps_that_are_made_again_have_lines_again():
-    state = RunState(max_steps=9, may_end_sooner=False)
+    state = RunState(max_steps=9)
     for at, step in enumerate([0, 1, 2, 3, 1, 2, 3, 4]):  # it goes back to the checkpoint of step 1
         state.observe("trainer", {"time": float(at), "step": step})
     steps = [line.split(" | ")[0] for line in state.lines]
@@ -107,7 +107,7 @@ LIVE_VIEW = """
 from pathlib import Path
 from pipelinerl.report.console import ConsoleView
 from pipelinerl.metrics import MetricsWriter
-with ConsoleView(Path("."), 60, False) as view:
+with ConsoleView(Path("."), 60) as view:
     MetricsWriter(Path("."), "trainer").write(7, lag_mean=1.25, lag_max=4)
     view.update(2)
 """
@@ -141,7 +141,7 @@ def test_on_a_terminal_a_live_panel(tmp_path):
 
 def test_a_warning_is_said_once_and_in_full(tmp_path, capsys):
     writer = MetricsWriter(tmp_path, "trainer")
-    with ConsoleView(tmp_path, max_steps=9, may_end_sooner=False) as view:
+    with ConsoleView(tmp_path, max_steps=9) as view:
         writer.write(4, loss=0.5, alarm_ess_collapsed=1.0)
         view.update()
         writer.write(5, loss=0.5)
@@ -153,7 +153,7 @@ def test_a_warning_is_said_once_and_in_full(tmp_path, capsys):
 
 
 def test_it_says_once_for_each_reason_that_answers_are_undecided():
-    state = RunState(max_steps=10, may_end_sooner=False)
+    state = RunState(max_steps=10)
     for judged, counts in [(100, (50, 0)), (1000, (10, 11)), (2000, (50, 30))]:
         undecided = dict(zip(("undecided_files_code", "undecided_time_code"), counts, strict=True))
         state.observe("judging", {"time": 0, "step": judged, "busy_share": 0.1} | undecided)
@@ -163,7 +163,7 @@ def test_it_says_once_for_each_reason_that_answers_are_undecided():
 
 
 def test_it_says_once_that_judging_cannot_keep_up():
-    state = RunState(max_steps=10, may_end_sooner=False)
+    state = RunState(max_steps=10)
     for time_s, share in [(0, 0.95), (5, 0.5), (10, 0.95), (60, 1.0), (70, 1.0), (75, 1.0), (80, 0.1)]:
         state.observe("judging", {"time": time_s, "step": 0, "busy_share": share, "waiting": 7})
     assert [warning for warning in state.warnings if "7 answers wait" in warning] == state.warnings
@@ -171,3 +171,27 @@ def test_it_says_once_that_judging_cannot_keep_up():
     assert "judging" not in dict(state.facts(now=80.0))
     state.isolation = "sealed"
     assert dict(state.facts(now=80.0))["judging"] == "sealed  busy 10%  waiting 7"
+
+
+def test_before_the_first_step_it_says_what_is_waited_for(tmp_path, capsys):
+    trainer = MetricsWriter(tmp_path, "trainer")
+    with ConsoleView(tmp_path, max_steps=5) as view:
+        view.update(0)
+        view.update(1)
+        trainer.write(0, weight_version=0)
+        view.update(1)
+        trainer.write(1, lag_mean=0.0)
+        view.update(1)
+    begins = [line.split(":")[0].split(" | ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert begins == ["loading", "loaded", "step 1/5"]
+
+
+def test_the_time_left_knows_what_ends_a_run_sooner_and_equal_rewards_may_be_success():
+    state = RunState(max_steps=9, stop_at=0.95)
+    for step in range(3):
+        state.observe("trainer", {"time": float(step), "step": step})
+    equal = {"dropped_zero_advantage": 5, "zero_advantage_solved": 4, "zero_advantage_hopeless": 1}
+    state.observe("preprocessor", {"time": 3.0, "step": 2} | equal)
+    facts = dict(state.facts(now=2.0))
+    assert facts["time left"] == "at most 0:07, less once held-out success is 0.95"
+    assert facts["groups dropped"].endswith("; 4 all right, as what is learnt looks, 1 all wrong")

@@ -65,7 +65,7 @@ def test_it_is_said_once_until_something_moves(line):
 
 def test_the_console_prints_it(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("pipelinerl.report.stillness.STILL_S", 0.0)
-    with ConsoleView(tmp_path, 10, may_end_sooner=False) as view:
+    with ConsoleView(tmp_path, 10) as view:
         view.update(1)
         view.update(1)
     assert capsys.readouterr().out.count("waiting for the first weights to be published") == 1

@@ -138,7 +138,7 @@ def test_the_summary_is_what_the_records_say(run_dir):
 
 
 def test_the_report_writes_the_summary_and_the_picture(run_dir, capsys):
-    returned = report(run_dir, FileStreams(run_dir / "streams"), Launch(985.0, 1045.0))
+    returned = report(run_dir, FileStreams(run_dir / "streams"), Launch(985.0, 1045.0), verbose=True)
     assert (
         json.loads((run_dir / "summary.json").read_text())
         == returned

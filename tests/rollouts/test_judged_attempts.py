@@ -28,7 +28,7 @@ class Judged(Verified):
         self._judge = Judge(list(judgements), after_s)
 
     def train_problem(self, index: int) -> Problem:
-        return Problem("p", [{"role": "user", "content": "x"}])
+        return Problem("p", [{"role": "user", "content": "x"}], expected="four")
 
     heldout_problem = train_problem
 
@@ -51,8 +51,9 @@ class Judge:
 
 
 def test_a_judgement_becomes_the_reward_and_its_components():
-    judgement = Judgement(0.7, True, "right", {"right": 0.5, "brief": 0.2}, {"words": 3.0})
+    judgement = Judgement(0.7, True, "right", {"right": 0.5, "brief": 0.2}, {"words": 3.0}, reason="read: x")
     rollout = attempt([GOOD], Judged(judgement))
+    assert (rollout.expected, rollout.reason) == ("four", "right; read: x")
     assert (rollout.reward, rollout.reward_components) == (0.7, judgement.components)
     assert rollout.metrics["words"] == 3.0 and rollout.success == 1.0
 

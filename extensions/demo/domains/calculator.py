@@ -70,11 +70,13 @@ class Calculator(Domain):
             results = [result_of(call) for call in answers[-1].tool_calls]
             errors += sum(result["content"].startswith("error") for result in results)
             answers.append(await client.chat(results, after=answers[-1], tools=problem.tools))
-        success = judged(answers[-1], problem.data)
+        found = answer_in(answers[-1])
+        success = found is not None and Decimal(found) == problem.data
         return Attempt(
             completions=[answer.completion for answer in answers],
             reward=float(success),
             success=success,
+            reason=f"last number {found}" if found else "the last turn has no number",
             metrics={
                 "turns": float(len(answers)),
                 "tool_calls": float(sum(len(answer.tool_calls) for answer in answers)),
@@ -91,7 +93,8 @@ class Calculator(Domain):
         question = self._prompt.replace("{expression}", expression)
         side = "heldout" if heldout else "train"
         opening = [{"role": "user", "content": question}]
-        return Problem(f"{self.name}/{side}/{index}", opening, int(calculate(expression)), tools=[TOOL])
+        value = calculate(expression)
+        return Problem(f"{self.name}/{side}/{index}", opening, int(value), tools=[TOOL], expected=value)
 
     def _expression(self, drawn: random.Random) -> str:
         form = drawn.choice(FORMS)
@@ -124,6 +127,7 @@ def _expression_of(call: ToolCall) -> str:
     return arguments["expression"]
 
 
-def judged(answer: Answer, value: int) -> bool:
+def answer_in(answer: Answer) -> str | None:
+    """Returns the last number of an answer, or None if it has none or calls a tool."""
     numbers = NUMBER.findall(answer.text)
-    return not answer.tool_calls and bool(numbers) and Decimal(numbers[-1].replace(",", "")) == value
+    return numbers[-1].replace(",", "") if numbers and not answer.tool_calls else None

@@ -50,11 +50,14 @@ class Guessing(Domain):
             reward=float(found),
             success=found,
             metrics={"turns": float(len(answers))},
+            reason="guessed"
+            if found
+            else f"not guessed in {len(answers)} turns, the last one {answers[-1].text!r}",
         )
 
     def _problem(self, number: int) -> Problem:
         opening = {"role": "user", "content": f"Guess: 1 to {self.highest}"}
-        return Problem(f"{self.name}/{number}", [opening], number)
+        return Problem(f"{self.name}/{number}", [opening], number, expected=str(number))
 
 
 def reply_to(text: str, number: int) -> str | None:

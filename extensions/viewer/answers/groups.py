@@ -4,7 +4,7 @@ from collections import Counter
 
 from contracts.records import Rollout
 from extensions.viewer.answers.overview import Answer, meaning
-from extensions.viewer.answers.rollouts import row_answer
+from extensions.viewer.answers.rollouts import judged, row_answer
 from extensions.viewer.records.group_history import read_history
 from extensions.viewer.records.group_story import story_lines
 from extensions.viewer.runs.opened import OpenRun
@@ -45,6 +45,7 @@ def group(run: OpenRun, number: int) -> Answer:
         "trained_version": settlement.version if settlement else None,
         "undone": undone,
         "prompt": next((member["prompt"] for member in members if member["prompt"]), None),
+        "expected": next((member["expected"] for member in members if member["expected"]), None),
         "members": members,
         "previous": number - 1 if exists[number - 1] else None,
         "next": number + 1 if exists[number + 1] else None,
@@ -60,16 +61,17 @@ def story(run: OpenRun, number: int) -> Answer:
 
 
 def _texts(run: OpenRun, offset: int) -> Answer:
-    """Returns the prompt and the sampled text of a rollout, both truncated to TEXT characters."""
+    """Returns the prompt and the sampled text of a rollout, cut to TEXT characters, and its judgement."""
     try:
         rollout = run.reader("rollouts").at(offset)
     except StreamError as error:
-        return {"prompt": None, "text": None, "is_cut": False, "why_no_text": str(error)}
+        unread = {"prompt": None, "text": None, "expected": None, "why": None}
+        return unread | {"is_cut": False, "why_no_text": str(error)}
     assert isinstance(rollout, Rollout)
     completions = rollout.completions
     text = "\n".join(run.decode(completion.token_ids) for completion in completions)
     prompt = run.decode(completions[0].prompt_token_ids)[:TEXT] if completions else None
-    return {"prompt": prompt, "text": text[:TEXT], "is_cut": len(text) > TEXT}
+    return {"prompt": prompt, "text": text[:TEXT], "is_cut": len(text) > TEXT} | judged(rollout)
 
 
 def accounting(run: OpenRun) -> Answer:

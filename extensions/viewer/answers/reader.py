@@ -5,7 +5,7 @@ import numpy as np
 from contracts.records import Completion, MicroBatchRow, Rollout, TrainingSequence
 from extensions.viewer.answers.overview import Answer
 from extensions.viewer.answers.pieces import pieces_of
-from extensions.viewer.answers.rollouts import link_of, row_answer
+from extensions.viewer.answers.rollouts import judged, link_of, row_answer
 from extensions.viewer.answers.turns import answer_of, prompt_of
 from extensions.viewer.runs.opened import STREAMS, OpenRun
 from pipelinerl.batching.sequences import chains_of
@@ -40,6 +40,7 @@ def rollout(run: OpenRun, stream: str, offset: int, turn: int | None = None, beg
         raise NoSuchRolloutError(f"{stream}/{offset} has {len(record.completions)} turns, not {turn}")
     return row_answer(row) | {
         "run": record.run,
+        **judged(record),
         "reward_components": record.reward_components,
         "metrics": record.metrics,
         "turn_rewards": record.turn_rewards,

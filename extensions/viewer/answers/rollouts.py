@@ -2,6 +2,7 @@
 
 import sqlite3
 
+from contracts.records import Rollout
 from extensions.viewer.answers.overview import Answer, indexed, meaning
 from extensions.viewer.index.filters import IN_FLIGHT, Filters
 from extensions.viewer.runs.opened import OpenRun
@@ -65,6 +66,11 @@ def row_answer(row: sqlite3.Row) -> Answer:
         "finished_at": row["finished_at"],
         "seconds": row["finished_at"] - row["started_at"],
     }
+
+
+def judged(rollout: Rollout) -> Answer:
+    """Returns the right answer, and why the rollout has its reward; None: not recorded."""
+    return {"expected": rollout.expected, "why": rollout.reason}
 
 
 def _outcome(row: sqlite3.Row) -> tuple[str | None, str | None]:

@@ -74,7 +74,7 @@ class _Story:
     def _start(self, started: Started) -> str:
         again = f", which group {self._drawn_before[0]} had before it was lost" if self._drawn_before else ""
         members = (rollout for incarnation in self._incarnations for rollout in incarnation.rollouts)
-        name = next((f" ({member.domain} {member.problem_id})" for member in members), "")
+        name = next((_problem(member) for member in members), "")
         return (
             f"{started.rollouts} rollouts of problem {started.problem}{name} are started while version "
             f"{started.version} is live: draw {started.draw} of the sampler{again}"
@@ -134,6 +134,11 @@ class _Story:
         else:
             state = f"it is in flight; {self._recorded}"
         return f"here the records end: {state}"
+
+
+def _problem(member: Rollout) -> str:
+    expected = "" if member.expected is None else f", expected {member.expected}"
+    return f" ({member.domain} {member.problem_id}{expected})"
 
 
 def _dropped_by(resumed: Resumed) -> dict[DropReason, list[int]]:

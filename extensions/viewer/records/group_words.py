@@ -24,7 +24,7 @@ def describe_left_out(rollout: Rollout | None, reason: str | None) -> str:
 
 
 def describe_end(rollout: Rollout) -> str:
-    """Returns a rollout's duration, status, reward, tokens, weight versions and servers."""
+    """Returns a rollout's duration, status, reward, tokens, weight versions and servers, and its reason."""
     servers = ", ".join(sorted({completion.server for completion in rollout.completions} - {""}))
     versions = ", ".join(map(str, rollout.versions)) or "none"
     reward = "no reward" if rollout.failed else f"reward {rollout.reward:g}"
@@ -32,6 +32,7 @@ def describe_end(rollout: Rollout) -> str:
         f"rollout {rollout.rollout_id} ends after {rollout.finished_at - rollout.started_at:.2f} s: "
         f"{rollout.status}, {reward}, {rollout.sampled_tokens} tokens, weight versions {versions}"
         f"{f', on {servers}' if servers else ''}"
+        f"{f'; {rollout.reason}' if rollout.reason else ''}"
     )
 
 

@@ -41,7 +41,9 @@ def answers(streams: Streams, problems: int, tokenizer: Tokenizer | None) -> Ite
     for problem in [problem for problem in first if problem in last][:problems]:
         prompt = _text(first[problem].completions[-1].prompt_token_ids.tolist(), tokenizer)
         cut = "… " if len(prompt) > LONGEST_PROMPT else ""
-        yield f"{printable(problem)}\n   {cut}{prompt[-LONGEST_PROMPT:]}"
+        expected = first[problem].expected
+        right = "" if expected is None else f"\n   expected          {printable(expected)}"
+        yield f"{printable(problem)}\n   {cut}{prompt[-LONGEST_PROMPT:]}{right}"
         yield from (_answer(evaluation[problem], tokenizer) for evaluation in chosen.values())
 
 

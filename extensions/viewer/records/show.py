@@ -12,6 +12,7 @@ from contracts.records import Completion, MicroBatchRow, Record, Rollout
 from contracts.support.messages import printable
 from pipelinerl.config import saved_config
 
+NOT_RECORDED = "not recorded"
 HEAD = ("schema", "at")  # fields that every record or event has
 
 
@@ -43,6 +44,7 @@ def concerns_group(record: Record, group_id: int) -> bool:
 
 
 def describe_rollout(rollout: Rollout, tokenizer: Tokenizer | None) -> str:
+    """Returns what the record says, with the text of its completions if there is a tokenizer."""
     components = "  ".join(f"{name} {value:g}" for name, value in rollout.reward_components.items())
     versions = ", ".join(map(str, rollout.versions)) or "none"
     head = (
@@ -52,8 +54,16 @@ def describe_rollout(rollout: Rollout, tokenizer: Tokenizer | None) -> str:
     )
     if metrics := "  ".join(f"{name} {value:g}" for name, value in rollout.metrics.items() if value):
         head += f"\n   metrics {metrics}"
+    is_recorded = rollout.reason is not None
+    expected = rollout.expected or ("" if is_recorded else None)
+    head += f"\n   expected {indented(expected)}\n   reason {indented(rollout.reason)}"
     bodies = [describe_completion(completion, tokenizer) for completion in rollout.completions]
     return "\n".join([head, *bodies, ""])
+
+
+def indented(text: str | None) -> str:
+    """Returns recorded text with its further lines indented. None: earlier code did not record it."""
+    return NOT_RECORDED if text is None else text.replace("\n", "\n      ") or "none"
 
 
 def describe_completion(completion: Completion, tokenizer: Tokenizer | None) -> str:

@@ -5,7 +5,7 @@ import { alertBox, button, el, facts, replace, section } from "./dom.js";
 import { NOT_RECORDED, formatCount, formatNumber, formatTime, versionText } from "./format.js";
 import { movesBetween } from "./keys.js";
 import { openRun } from "./live.js";
-import { outcomeText, statusText, weightsText } from "./rollout_rows.js";
+import { expectedText, outcomeText, recordedText, statusText, weightsText } from "./rollout_rows.js";
 import { rolloutLink, runLink } from "./router.js";
 import { sampleNodes } from "./text.js";
 
@@ -81,6 +81,7 @@ function groupHead(run, group) {
       ["outcome", outcomeText(group)],
       ["domain", group.members[0]?.domain],
       ["problem", group.problem],
+      ["expected", expectedText({ expected: group.expected, why: group.members[0]?.why })],
       ["draw of the sampler", group.draw],
       ["members", formatCount(group.members.length)],
       ["began", formatTime(group.started_at)],
@@ -107,6 +108,7 @@ function memberCard(run, member, largest) {
       el("span", {}, "reward ", el("b", {}, formatNumber(member.reward))),
       el("span", {}, "advantage ", el("b", {}, formatNumber(member.advantage))),
     ),
+    el("p", { class: "why" }, recordedText(member.why)),
     advantageBar(member.advantage, largest),
     el(
       "div",

@@ -5,7 +5,7 @@ import { el, facts } from "./dom.js";
 import { formatCount, formatNumber, formatSeconds, formatTime } from "./format.js";
 import { movesBetween } from "./keys.js";
 import { openRun } from "./live.js";
-import { outcomeText, statusText, weightsText } from "./rollout_rows.js";
+import { expectedText, outcomeText, recordedText, statusText, weightsText } from "./rollout_rows.js";
 import { rolloutLink, runLink } from "./router.js";
 import { turnView } from "./completion.js";
 import { tokenPainter } from "./token_colours.js";
@@ -61,6 +61,8 @@ function readerHead(run, rollout) {
       ["problem", rollout.problem],
       ["status", statusText(rollout.status)],
       ["reward", rewardText(rollout)],
+      ["why", recordedText(rollout.why)],
+      ["expected", expectedText(rollout)],
       ["advantage", formatNumber(rollout.advantage)],
       ["tokens", formatCount(rollout.tokens)],
       ["weights", weightsText(rollout.versions)],

@@ -46,6 +46,18 @@ function openRow(event, link) {
   }
 }
 
+/** What the record says for people; null: earlier code did not record it. */
+export function recordedText(text) {
+  return text === null || text === undefined
+    ? el("span", { class: "faint" }, "not recorded")
+    : el("span", { class: "recorded" }, text || "none");
+}
+
+/** The right answer; a domain may name none. */
+export function expectedText({ expected, why }) {
+  return recordedText(expected ?? (why === null ? null : ""));
+}
+
 export function statusText(status) {
   return el("span", { class: status === "ok" ? "" : "bad" }, status);
 }

@@ -5,10 +5,14 @@ import pickle
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from contracts.support.messages import shown
 from pipelinerl.errors.part_faults import FaultError, describe_fault
 from pipelinerl.judging.making import made_of
 from pipelinerl.judging.wire import Judgement, undecided
 
+LONGEST_READ = 500  # characters of an answer in the reason
 A_JUDGEMENT = "a Judgement(reward, success, outcome)"
 
 
@@ -50,9 +54,11 @@ class Judge:
         try:
             answer = verifier.answer_in(text)
             if answer is None:
-                return Judgement(0.0, False, "no_answer")
+                return Judgement(
+                    0.0, False, "no_answer", reason="the text has no answer of the expected form"
+                )
             if len(answer) > self._max_characters:
-                return undecided("length")
+                return undecided("length", f"{len(answer)} characters, of {self._max_characters} at most")
             judgement = verifier.judge(pickle.loads(task), answer)
         except RecursionError:
             return undecided("memory")
@@ -62,7 +68,8 @@ class Judge:
             raise FaultError(describe_fault(verifier, A_JUDGEMENT, error, "judge", "verifier")) from error
         if not isinstance(judgement, Judgement):
             raise FaultError(describe_fault(verifier, A_JUDGEMENT, judgement, "judge", "verifier"))
-        return judgement
+        reason = judgement.reason or ("" if answer == text else f"answer read: {answer[:LONGEST_READ]}")
+        return msgspec.structs.replace(judgement, reason=shown(str(reason)))
 
 
 def build_judge(verifiers: Mapping[str, Mapping[str, Any]], max_characters: int) -> Judge:

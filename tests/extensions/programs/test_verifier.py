@@ -76,6 +76,7 @@ def test_the_reward_is_all_or_a_share():
     (whole,) = judged(DOUBLES, half)
     (share,) = judged(DOUBLES, half, share=True)
     assert (whole.reward, whole.outcome, whole.metrics["tests_passed"]) == (0.0, "wrong", 1.0)
+    assert "printed '7\\n'; expected" in whole.reason
     assert (share.reward, share.outcome, share.metrics["test_share"]) == (0.5, "wrong", 0.5)
 
 

@@ -47,6 +47,8 @@ def member_of(group: int, member: int, version: int, reward: float, **changes) -
         "started_at": began,
         "finished_at": ended,
         "metrics": {"success": reward},
+        "expected": "9",
+        "reason": "right" if reward else "wrong",
         "problem_id": f"p{group}",
         "domain": "sums",
     }

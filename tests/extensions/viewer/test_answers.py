@@ -30,6 +30,7 @@ def test_each_token_has_what_its_record_says_of_it(viewer, records):
     for link, record in zip(links(viewer), records, strict=True):
         answer = viewer.get(f"{RUN}/rollouts/{link}")
         assert answer["id"] == record.rollout_id and answer["metrics"] == record.metrics
+        assert (answer["expected"], answer["why"]) == (record.expected, record.reason)
         (made,) = answer["completions"]
         (completion,) = record.completions
         assert made["ids"] == completion.token_ids.tolist()
@@ -116,6 +117,8 @@ def test_a_group_has_its_members_side_by_side(viewer):
     assert (answer["outcome"], answer["trained_version"], answer["version"]) == ("trained", 2, 1)
     assert [member["reward"] for member in answer["members"]] == [0, 1, 0, 1]
     assert [member["text"] for member in answer["members"]] == ["4 5 6 7 8 9"] * 4
+    assert [member["why"] for member in answer["members"]] == ["wrong", "right"] * 2
+    assert answer["expected"] == "9"
     assert (answer["previous"], answer["next"], answer["prompt"]) == (1, 3, "1 2 3")
     assert viewer.get(f"{RUN}/groups/7")["next"] is None
     lines = viewer.get(f"{RUN}/groups/2/story")["lines"]

@@ -79,6 +79,7 @@ def test_rollouts_show_tokens_reward_versions_and_status(run_dir):
         "      40 41\n",
         "      50 51 52\n",
         "status failed:timeout",
+        "expected not recorded",
     ):
         assert part in text
     assert text.count("── rollout") == 2
@@ -92,10 +93,12 @@ def test_rollouts_are_decoded_by_the_tokenizer_of_the_run(tmp_path):
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "config.yaml").write_text(f"model:\n  path: {tmp_path}\n")
     writer = FileStreams(tmp_path / "streams").writer("rollouts")
-    writer.append(rollout(0, completions=[completion([0, 1], [3, 4, 2])]))
+    why = {"expected": "3", "reason": "right; answer read: 3"}
+    writer.append(rollout(0, completions=[completion([0, 1], [3, 4, 2])], **why))
     text = shown("show", tmp_path, "rollouts")
     assert "      1 + 2 =\n" in text
     assert "      the sum\n      is 3<eos>\n" in text
+    assert "   expected 3\n   reason right; answer read: 3\n" in text
 
 
 GONE = "the rollouts of the evaluation of version 20 are not here any more"
