@@ -5,6 +5,7 @@ Misspelt keys, wrong types and impossible combinations are refused before any pr
 run; `conf/config.yaml` gives the demo's values.
 """
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -21,6 +22,7 @@ from pipelinerl.errors import PlanError
 from pipelinerl.former_keys import with_moved_keys
 from pipelinerl.judging.options import JudgingConfig
 
+SERVER_URL = re.compile(r"https?://[A-Za-z0-9._:\[\]-]+")
 CONCURRENCY_AT_FIRST = 64  # requests to a server, before its concurrency is adapted to its speed
 
 NODES = "a run over several nodes is started with executor=ray (docs/cluster.md)"
@@ -127,7 +129,11 @@ class RolloutConfig(Section):
 
 
 class EngineConfig(Section):
-    module: str = Field(description="Adapter module, run as `python -m MODULE`.")
+    module: str | None = Field(None, description="Adapter module, run as `python -m MODULE`.")
+    command: list[Text] | None = Field(
+        None,
+        description="Server that is no module: a program and its options, with {host}, {port} and {model}.",
+    )
     python: str | None = Field(
         None, description="Interpreter of the adapter; null = that of `venv` if it exists, or the launcher's."
     )
@@ -156,6 +162,12 @@ class InferenceConfig(EngineConfig):
     others: dict[str, EngineConfig] = Field(
         default_factory=dict, description="More engines, by any name; servers use the engines in turn."
     )
+    urls: list[Text] = Field(
+        default_factory=list, description="Servers that run already; others are started if more are wanted."
+    )
+    models: dict[Text, Text] = Field(
+        default_factory=dict, description="Names of the models at `urls`; the launcher asks the servers."
+    )
     concurrency: Int | None = Field(
         ge=1, description="Requests in flight per server; null = adapted to the measured speed."
     )
@@ -174,14 +186,29 @@ class InferenceConfig(EngineConfig):
         """The concurrency of a server at the start of the run."""
         return self.concurrency or CONCURRENCY_AT_FIRST
 
+    def url_of(self, server: int) -> str | None:
+        """Returns the URL of a server that runs already, or None if it is started."""
+        return self.urls[server] if server < len(self.urls) else None
+
+    @field_validator("urls")
+    @classmethod
+    def _urls(cls, urls: list[str]) -> list[str]:
+        for url in urls:
+            if not SERVER_URL.fullmatch(url):
+                raise ValueError(f"inference.urls: {url} is none like http://HOST:PORT")
+        if len({*urls}) < len(urls):
+            raise ValueError("inference.urls: each server is named once")
+        return urls
+
     def engine_of(self, server: int) -> EngineConfig:
         engines = [self, *self.others.values()]
         return engines[server % len(engines)]
 
     def used_engines(self, servers: int) -> dict[str, EngineConfig]:
-        """Returns the engines of the first `servers` servers, by their keys in the configuration."""
+        """Returns the engines of `servers` servers that are started, by their keys in the configuration."""
         named = {"inference": self} | {f"inference.others.{name}": one for name, one in self.others.items()}
-        return dict(list(named.items())[:servers])
+        used = {server % len(named) for server in range(len(self.urls), servers)}
+        return {name: one for place, (name, one) in enumerate(named.items()) if place in used}
 
 
 class OptimizerConfig(OptimizerSpec):
@@ -411,6 +438,22 @@ class RunConfig(Section):
         if isinstance(value, dict) and "_target_" not in value:
             raise ValueError("has keys only with a class, as schedule=colocated names one")
         return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count_urls(cls, given: Any) -> Any:
+        """Makes `world.servers` as many as `inference.urls`, unless more are wanted."""
+        if not isinstance(given, dict):
+            return given
+        inference = given.get("inference")
+        urls = inference.get("urls") if isinstance(inference, dict) else None
+        world = given.get("world")
+        if not urls or not isinstance(world, dict) or not isinstance(world.get("servers", 1), int):
+            return given
+        servers = world.get("servers", 1)
+        if 1 < servers < len(urls):
+            raise ValueError(f"world.servers={servers} leaves some of {len(urls)} inference.urls out")
+        return given | {"world": world | {"servers": max(servers, len(urls))}}
 
     @model_validator(mode="after")
     def _possible(self):

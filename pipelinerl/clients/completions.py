@@ -46,6 +46,10 @@ class Sampling:
     seed: int | None = None  # None = sampling is not reproducible
     vocabulary: int | None = None  # size of the model's vocabulary; None = unknown
     stop: tuple[str, ...] = ()  # texts at which the server ends an answer
+    models: tuple[tuple[str, str], ...] = ()  # (URL, name of the model there), where the name is another
+
+    def model_at(self, url: str) -> str:
+        return dict(self.models).get(url, self.model)
 
 
 @dataclass(frozen=True)
@@ -65,11 +69,10 @@ class Asked:
     def route(self) -> str:
         return "/v1/chat/completions" if self._is_chat else "/v1/completions"
 
-    @property
-    def body(self) -> dict[str, Any]:
-        """The JSON body of a request for one completion."""
+    def body(self, url: str) -> dict[str, Any]:
+        """Returns the JSON body of a request to a server for one completion."""
         body = {
-            "model": self.sampling.model,
+            "model": self.sampling.model_at(url),
             "messages" if self._is_chat else "prompt": self.prompt,
             "temperature": self.sampling.temperature,
             "max_tokens": self.sampling.max_tokens,
@@ -109,7 +112,7 @@ class Asked:
 async def complete(session: aiohttp.ClientSession, url: str, asked: Asked) -> Answer:
     """Returns one completion of a server. Raises RequestRefusedError or a ServerFaultError."""
     with connection_faults():
-        async with session.post(url + asked.route, json=asked.body, allow_redirects=False) as response:
+        async with session.post(url + asked.route, json=asked.body(url), allow_redirects=False) as response:
             status = response.status
             body = await body_of(response, asked.longest_answer)
     if status != 200:

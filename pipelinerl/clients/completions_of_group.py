@@ -41,7 +41,7 @@ async def complete_each(
     Yields an error in place of a single invalid choice. Raises RequestRefusedError or a ServerFaultError if
     no further choices can arrive.
     """
-    body = asked.body | {"n": n, "as_completed": True}
+    body = asked.body(url) | {"n": n, "as_completed": True}
     missing = set(range(n))
     with connection_faults():
         async with session.post(url + asked.route, json=body, allow_redirects=False) as response:

@@ -10,7 +10,14 @@ from pipelinerl.config import RunConfig
 def training_sampling(config: RunConfig) -> Sampling:
     options = config.sampling
     seed = config.seed if options.seeded else None
-    return Sampling(config.served_model, options.temperature, options.max_tokens, seed, vocabulary(config))
+    return Sampling(
+        config.served_model,
+        options.temperature,
+        options.max_tokens,
+        seed,
+        vocabulary(config),
+        models=tuple(config.inference.models.items()),
+    )
 
 
 def vocabulary(config: RunConfig) -> int | None:

@@ -25,7 +25,7 @@ class SharedRequests:
 
     async def complete(self, url: str, asked: Asked, most: int) -> Answer:
         """Returns one completion, like `completions.complete`. At most `most` callers share a request."""
-        key = (url, json.dumps(asked.body))
+        key = (url, json.dumps(asked.body(url)))
         shared = self._gathering.get(key)
         if shared is None or shared.joined == most:
             shared = self._gathering[key] = _Shared(self._session, url, asked)

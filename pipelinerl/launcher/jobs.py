@@ -95,7 +95,7 @@ class JobPlanner:
                 own |= self._environment_of_transport(placements)
         network = {INTERFACE_VARIABLE: placement.interface} if placement.interface else {}
         gpus = {"CUDA_VISIBLE_DEVICES": placement.gpus}
-        url = self._url(placement) if role in ("server", "reference") else None
+        url = self._url_of(name, placement) if role in ("server", "reference") else None
         return Job(name, role, placement, command, self._common | network | gpus | own, url=url)
 
     def _environment_of_transport(self, placements: Mapping[str, Placement]) -> dict[str, str]:
@@ -133,12 +133,42 @@ class JobPlanner:
     def _url(self, placement: Placement) -> str:
         return f"http://{in_url(self._host(placement))}:{placement.port}"
 
+    def _url_of(self, name: str, placement: Placement) -> str:
+        return adopted_url(self._config, name) or self._url(placement)
+
     def _host(self, placement: Placement) -> str:
         return self._config.inference.host or placement.address
 
     def _server_command(self, name: str, role: Role, placements: Mapping[str, Placement]) -> tuple[str, ...]:
-        placement = placements[name]
+        if url := adopted_url(self._config, name):
+            self._refuse_options(name, placements, "inference.urls: a server that runs already")
+            return (sys.executable, "-m", "pipelinerl.adopted_server", "--url", url)
         engine = engine_of(self._config, name)
+        if engine.command:
+            self._refuse_options(name, placements, "inference.command: a server that is no module")
+            return self._own_command(engine, placements[name])
+        return self._module_command(name, role, engine, placements)
+
+    def _refuse_options(self, name: str, placements: Mapping[str, Placement], which: str) -> None:
+        """Raises PlanError if the weight transport gives servers options."""
+        if self.transport.server_options(self.launch(placements), name):
+            raise PlanError(f"{which} gets its weights by weights=group; others need options at its start")
+
+    def _own_command(self, engine: EngineConfig, placement: Placement) -> tuple[str, ...]:
+        places = {"host": self._host(placement), "port": placement.port, "model": self._config.model.path}
+        try:
+            return tuple(part.format(**places) for part in engine.command)
+        except (KeyError, IndexError, ValueError) as error:
+            raise PlanError(
+                f"inference.command: {error!r}; in braces are {{host}}, {{port}} and {{model}} alone"
+            ) from None
+
+    def _module_command(
+        self, name: str, role: Role, engine: EngineConfig, placements: Mapping[str, Placement]
+    ) -> tuple[str, ...]:
+        placement = placements[name]
+        if engine.module is None:
+            raise PlanError(f"{name}: no engine is chosen; choose one, such as inference=transformers")
         key = REFERENCE if name == REFERENCE else "inference"
         if why := refused_option(engine.module, engine.arguments):
             raise PlanError(f"{name}: {key}.arguments.{why}")
@@ -170,6 +200,11 @@ class PlacedRun(NamedTuple):
     planner: JobPlanner
     executor: Executor
     placements: dict[str, Placement]
+
+
+def adopted_url(config: RunConfig, name: str) -> str | None:
+    """Returns the URL of a server that runs already; None for other servers, and the reference server."""
+    return None if name == REFERENCE else config.inference.url_of(int(name.removeprefix("server-")))
 
 
 def engine_of(config: RunConfig, name: str) -> EngineConfig:

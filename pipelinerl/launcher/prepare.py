@@ -19,6 +19,7 @@ from pipelinerl.config import ReferenceConfig, ResolvedRun, RunConfig
 from pipelinerl.domains.judges import judging_of
 from pipelinerl.errors import PlanError
 from pipelinerl.judging.options import JudgingConfig
+from pipelinerl.launcher.checking.adopted import models_of
 from pipelinerl.launcher.checking.components import (
     check_components,
     check_machine,
@@ -83,6 +84,10 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
     """
     token = token_of(None) or secrets.token_hex(16)
     run_dir = absolute(Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")))
+    if config.inference.urls and not config.plan:
+        models = models_of(config.inference.urls, token)
+        inference = config.inference.model_copy(update={"models": models})
+        config = config.model_copy(update={"inference": inference})
     with ExitStack() as stack:
         stack.enter_context(naming_full_disk(run_dir))
         position = _position(run_dir, config)

@@ -46,10 +46,11 @@ def is_rank(name: str) -> bool:
 
 def server_request(config: RunConfig, index: int) -> ResourceRequest:
     beyond_reference = config.reference is not None and index >= config.world.servers
-    return _listening(config, f"server-{index}", index + beyond_reference)
+    is_adopted = config.inference.url_of(index) is not None
+    return _listening(config, f"server-{index}", index + beyond_reference, is_adopted)
 
 
-def _listening(config: RunConfig, name: str, index: int) -> ResourceRequest:
+def _listening(config: RunConfig, name: str, index: int, is_adopted: bool = False) -> ResourceRequest:
     base = config.inference.base_port
     if base is not None and base + index > LAST_PORT:
         raise PlanError(f"inference.base_port={base} leaves no port for {name}; set a lower")
@@ -57,8 +58,8 @@ def _listening(config: RunConfig, name: str, index: int) -> ResourceRequest:
         name,
         group=name,
         bundle=name,
-        cpus=config.world.threads,
-        gpus=config.inference.gpus_per_server if config.world.gpus else 0,
+        cpus=1 if is_adopted else config.world.threads,
+        gpus=config.inference.gpus_per_server if config.world.gpus and not is_adopted else 0,
         port=0 if base is None else base + index,
         host=config.inference.host,
     )

@@ -1,7 +1,7 @@
 """Which architectures of transformers the start check accepts, by `python -m` of this module.
 
 Each causal language model that transformers ships is made tiny, with random weights, and compared as a
-trainer compares it at its start. The table that it prints is in docs/architectures.md; --write puts it there.
+trainer compares it at its start. It prints a line for each; --write puts tables into docs/architectures.md.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from trainer_adapters.token_scores import TokenScorer
 PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
 LARGEST = 20_000_000  # parameters
 WINDOW = 24  # tokens: of a model that has no window unless its config asks for one
+WITH_WINDOW = f", window of {WINDOW}"  # ends the title of such a model
 SIZES = {
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "embedding_size", "dim", "n_embed"), 64),
     **dict.fromkeys(("intermediate_size", "ffn_dim", "decoder_ffn_dim", "encoder_ffn_dim", "n_inner"), 96),
@@ -149,7 +150,7 @@ def _window(config: PreTrainedConfig) -> int | str | None:
 
 def try_one(model_type: str, **more: object) -> Row:
     name = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[model_type]
-    title = f"{model_type}, window of {WINDOW}" if more else model_type
+    title = f"{model_type}{WITH_WINDOW}" if more else model_type
     try:
         config = published_config(model_type, **more)
         _run(config)
@@ -192,13 +193,39 @@ def _short(error: Exception, name: str) -> str:
 
 def page(found: list[Row]) -> str:
     """Returns the tables, in the form of docs/architectures.md."""
-    parts = []
-    for verdict, column in (("accepted", "nats"), ("refused", "why"), ("not made", "what happened")):
-        of_kind = sorted((row for row in found if row.verdict == verdict), key=_not_in_use)
-        parts += ["", f"## {verdict.capitalize()}: {len(of_kind)}", ""]
-        parts += [f"| model type | class | {column} |", "|---|---|---|"]
-        parts += [f"| {row.model_type} | {row.name} | {row.says.replace('|', '/')} |" for row in of_kind]
+    accepted, refused, not_made = (
+        sorted((row for row in found if row.verdict == verdict), key=_not_in_use)
+        for verdict in ("accepted", "refused", "not made")
+    )
+    largest = max((row.says for row in accepted), key=float, default="0")
+    parts = ["", f"## Accepted: {len(accepted)}", "", f"No token differs by more than {largest} nats.", ""]
+    parts += _table({"as published": accepted})
+    parts += ["", f"## Refused: {len(refused)}", ""]
+    reasons: dict[str, list[Row]] = {}
+    for row in refused:
+        reasons.setdefault(_kind(row), []).append(row)
+    parts += _table(dict(sorted(reasons.items(), key=lambda item: -len(item[1]))))
+    parts += ["", f"## Not made: {len(not_made)}", ""]
+    parts += _table({"as published": not_made})
     return "\n".join(parts)
+
+
+def _table(groups: dict[str, list[Row]]) -> list[str]:
+    """Returns a table of model types, with a line for each group, and one for its models with a window."""
+    lines = ["| | model types |", "|---|---|"]
+    for title, rows_of in groups.items():
+        names = [row.model_type for row in rows_of]
+        plain = [name for name in names if not name.endswith(WITH_WINDOW)]
+        with_window = [name.removesuffix(WITH_WINDOW) for name in names if name.endswith(WITH_WINDOW)]
+        lines += [f"| {title} | {', '.join(plain)} |"] if plain else []
+        lines += [f"| {title}, with a window | {', '.join(with_window)} |"] if with_window else []
+    return lines
+
+
+def _kind(row: Row) -> str:
+    """Returns why a model is refused, without what differs between models that are refused alike."""
+    reason = re.sub(r"(scored wrongly), by .* nats", r"\1", row.says.replace("|", "/"))
+    return re.sub(r"layers of class \w+", "layers of a class that is not known", reason)
 
 
 def _not_in_use(row: Row) -> int:

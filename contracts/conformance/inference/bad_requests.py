@@ -69,12 +69,29 @@ async def check_refused(server: Server, bad: BadRequest) -> None:
 
 
 async def check_all_refused(server: Server, requests: Sequence[BadRequest]) -> None:
-    """Checks independent requests, a few at a time."""
+    """Checks independent requests, a few at a time. Raises GuaranteeError, which lists all that fail."""
+    faults: list[GuaranteeError] = []
     for start in range(0, len(requests), AT_A_TIME):
         few = requests[start : start + AT_A_TIME]
         answers = await asyncio.gather(*(check_refused(server, one) for one in few), return_exceptions=True)
         for error in filter(None, answers):
-            raise error
+            if not isinstance(error, GuaranteeError):
+                raise error
+            faults.append(error)
+    if faults:
+        raise together(faults)
+
+
+def together(faults: Sequence[GuaranteeError]) -> GuaranteeError:
+    """Returns one error of several, whose lines are those of each."""
+    if len(faults) == 1:
+        return faults[0]
+    first = faults[0]
+    others = "".join(
+        f"\n  also {fault.measured}\n    expected: {fault.expected}\n    reproduce: {fault.reproduce}"
+        for fault in faults[1:]
+    )
+    return GuaranteeError(first.measured, first.expected, first.reproduce + others)
 
 
 def bad_joins(request: dict[str, Any]) -> list[BadRequest]:

@@ -14,7 +14,7 @@ from pipelinerl.components import build_observers
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher import terminal
 from pipelinerl.launcher.executors.base import Ended, JobState, Placement
-from pipelinerl.launcher.jobs import PlacedRun, engine_of
+from pipelinerl.launcher.jobs import PlacedRun, adopted_url, engine_of
 from pipelinerl.launcher.resource_requests import job_specs, server_request
 from pipelinerl.launcher.resume import describe, resume_from_newest
 from pipelinerl.launcher.supervising.events import EventReader, RestartLog
@@ -94,7 +94,9 @@ class Supervisor:
 
     def _start_server(self, name: str, placement: Placement) -> tuple[str, str]:
         self._starter.placements[name] = placement
-        return self._starter.start(name, "server").url, engine_of(self._config, name).module
+        engine = engine_of(self._config, name)
+        named = "adopted" if adopted_url(self._config, name) else engine.module or engine.command[0]
+        return self._starter.start(name, "server").url, named
 
     def _is_over(self, show: Callable[[int], None]) -> bool:
         now = time.monotonic()
