@@ -1,0 +1,92 @@
+"""Runs from Python, such as a notebook: `pipelinerl.run` starts the launcher and follows it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pipelinerl.paths import ROOT
+
+ENDS_WITHIN_S = 120.0  # after an interruption, before the launcher is killed
+
+
+class RunFailedError(RuntimeError):
+    """A run did not succeed. The message is the launcher's; `run_dir` has the logs, unless it was refused."""
+
+    def __init__(self, message: str, run_dir: Path):
+        super().__init__(message)
+        self.run_dir = run_dir
+
+
+def run(*overrides: str, progress: Callable[[str], None] = print, **settings: Any) -> dict[str, Any]:
+    """Runs a configuration to its end, and returns its summary, which has `run_dir` besides.
+
+    overrides: as on the command line of launch.py, such as "+exp=smollm2" or "optimizer.lr=1e-4". settings:
+    keys of the configuration with Python values; a dict holds keys of a section. progress: called with each
+    line of the launcher's output. An interruption (KeyboardInterrupt) ends all processes of the run, and is
+    raised again. Raises RunFailedError if the run fails or is refused.
+    """
+    run_dir = Path(settings.pop("run_dir", None) or time.strftime("runs/%Y%m%d-%H%M%S")).absolute()
+    words = [f"run_dir={_value(str(run_dir))}", *overrides, *_words(settings)]
+    launcher = subprocess.Popen(
+        [sys.executable, str(ROOT / "launch.py"), *words],
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # an interruption of a notebook's kernel is passed on once, by us
+    )
+    last = ""
+    try:
+        for line in launcher.stdout:
+            last = line.strip() or last
+            progress(line.rstrip("\n"))
+        status = launcher.wait()
+    except BaseException:
+        _end(launcher)
+        raise
+    if status:
+        raise RunFailedError(last.removeprefix("launch.py: "), run_dir)
+    summary = json.loads((run_dir / "summary.json").read_text())
+    return summary | {"run_dir": str(run_dir)}
+
+
+def _end(launcher: "subprocess.Popen[str]") -> None:
+    """Ends the launcher, which ends all processes of its run."""
+    launcher.send_signal(signal.SIGINT)
+    launcher.stdout.close()
+    try:
+        launcher.wait(ENDS_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        launcher.kill()
+        launcher.wait()
+
+
+def _words(settings: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _words(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}={_value(value)}"
+
+
+def _value(value: Any) -> str:
+    """Returns a value in the grammar of the command line."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return repr(value)
+        case list() | tuple():
+            return f"[{','.join(map(_value, value))}]"
+    text = str(value).replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{text}'"
