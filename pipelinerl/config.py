@@ -411,6 +411,9 @@ class RunConfig(Section):
         "from its own reward.",
     )
     normalisation: Component
+    estimate: Component | None = Field(
+        None, description="Component that estimates how long a run on GPUs takes, for its plan."
+    )
     filters: list[Component] = Field(description="Filters that select the rollouts of a group for the loss.")
     rewards: list[Component] = Field([], description="Terms that are added to the reward of a rollout.")
     token_fields: dict[str, TokenField] = Field(

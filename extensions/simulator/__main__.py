@@ -71,7 +71,10 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--compare", action="store_true", help="simulate the other schedules too")
     parser.add_argument("--steps", type=int, default=STEPS, help="optimizer steps")
     parser.add_argument("--like", type=Path, help="a recorded run, for lengths and times")
-    parser.add_argument("--lengths", help="constant:N or lognormal:MEDIAN,SIGMA, in tokens")
+    parser.add_argument(
+        "--lengths",
+        help="constant:N or lognormal:MEDIAN,SIGMA, in tokens; by default an eighth of the longest, 1.0",
+    )
     parser.add_argument("--prompt-tokens", type=int)
     parser.add_argument("--success", type=float, default=0.5, help="share of right answers")
     parser.add_argument("--device", choices=DEVICES, default="h100")

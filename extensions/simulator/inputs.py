@@ -37,6 +37,11 @@ class Inputs:
         ]
 
 
+def usual_lengths(config: RunConfig) -> str:
+    """Returns the lengths that are assumed where none are given: few answers reach the limit."""
+    return f"lognormal:{max(1, config.sampling.max_tokens // 8)},1.0"
+
+
 def inputs_of(config: RunConfig, shape: ModelShape | None, given: argparse.Namespace) -> Inputs:
     """Returns the inputs for the arguments of a command. Raises ValueError if one is missing."""
     longest = config.sampling.max_tokens
@@ -49,8 +54,7 @@ def inputs_of(config: RunConfig, shape: ModelShape | None, given: argparse.Names
         rates = recorded.rates
         source = f"of {given.like}"
     else:
-        if lengths is None:
-            raise ValueError("give --lengths, or --like with a recorded run")
+        lengths = lengths or lengths_of(usual_lengths(config), longest)
         usual = min(PROMPT_TOKENS, config.sampling.max_prompt_tokens)
         prompt_tokens = _prompt_tokens(config, given, usual)
         rates, source = _of_shape(config, shape, given, lengths, prompt_tokens)

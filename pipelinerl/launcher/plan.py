@@ -1,6 +1,7 @@
 """Prints the plan of a run (`plan=true`): processes, memory and expected lag. Called by `launch.py`."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from contracts.support.sizes import describe_bytes, describe_count
 from pipelinerl.components import build_observers
@@ -26,6 +27,7 @@ from pipelinerl.launcher.executors.base import Executor, ResourceRequest, execut
 from pipelinerl.launcher.executors.bundles import Resources, bundles_of, every_bundle_of, groups_of
 from pipelinerl.launcher.forked import in_forked
 from pipelinerl.launcher.jobs import Job
+from pipelinerl.launcher.plan_block import what_it_takes
 from pipelinerl.launcher.prepare import Prepared, prepare
 from pipelinerl.launcher.resource_requests import WORKERS, job_specs
 from pipelinerl.rollouts.admission import STEPS_AHEAD
@@ -64,7 +66,7 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
         "ports: of servers in their commands (free ones, 0 where yet to be chosen, or from "
         f"inference.base_port on); of the trainer's ranks a free one on {address}"
     )
-    yield from _memory(config, model)
+    yield from _memory(config, model, run_dir)
     if model.shape and not config.world.gpus:  # with GPUs, the plan may be for another machine
         yield from (f"warning: {shortage}" for shortage in shortages(config, model.shape, run_dir))
     yield from _expectations(config)
@@ -130,12 +132,13 @@ def _model(model: Model) -> str:
     return ", ".join([model.path, *filter(None, facts)])
 
 
-def _memory(config: RunConfig, model: Model) -> Iterator[str]:
+def _memory(config: RunConfig, model: Model, run_dir: Path) -> Iterator[str]:
     if not config.world.gpus:
         return
     if model.shape is None:
         yield "memory: not known before the model is here (model.shape would tell)"
         return
+    yield from what_it_takes(config, model, run_dir)
     uses = [server_use(config, model.shape), rank_use(config, model.shape)]
     yield f"memory of a GPU ({config.world.gpu_memory_gib:g} GiB), estimated:"
     for use in filter(None, uses):

@@ -1,5 +1,6 @@
 """Simulated runs whose time can be told by hand, and the command."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from extensions.simulator.lengths import lengths_of
 from extensions.simulator.rates import Rates
 from extensions.simulator.run import SimulatedRun, StalledError
 from extensions.simulator.trainer import Doing
+from pipelinerl.components import instantiate
 from pipelinerl.launcher.composing.compose import compose_config
 
 SMALL = ["plan=true", "batch_size=16", "group_size=4", "max_steps=10", "inference.concurrency=16"]
@@ -87,7 +89,6 @@ def test_a_run_in_which_no_group_ever_counts_ends():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "give --lengths"),
         (["--lengths", "gamma:3"], "gamma:3: write constant:N or lognormal:MEDIAN,SIGMA"),
         (["--lengths", "constant:9", "--success", "1.5"], "--success 1.5: from 0 to 1"),
         (
@@ -131,3 +132,14 @@ def test_the_command_prints_a_line_for_each_schedule(capsys):
 def test_the_times_of_a_model_follow_from_its_shape(capsys):
     assert command.main(["+exp=math_7b", "--lengths", "constant:900", "--steps", "1"]) == 0
     assert "by arithmetic for h100: decode_s 0.00758" in capsys.readouterr().out
+
+
+def test_the_hours_of_a_plan_follow_from_the_simulators_own_numbers(capsys):
+    assert command.main(["+exp=math_1gpu", "--steps", "10"]) == 0
+    step_s = float(capsys.readouterr().out.splitlines()[-1].split("|")[2])
+    config = compose_config(["+exp=math_1gpu", "max_steps=500", "plan=true"])
+    time, records = instantiate(config.estimate).lines(config, config.model.shape)
+    hours, said = re.search(r"time: ([\d.]+) hours, .* on 1 h100: 500 steps of ([\d.]+) s", time).groups()
+    assert float(said) == pytest.approx(step_s, abs=0.06)
+    assert float(hours) == pytest.approx(step_s * 500 / 3600, abs=0.06)
+    assert records.startswith("records: ")
