@@ -96,19 +96,24 @@ def _run_to_end(prepared: Prepared, streams: Streams, events: StreamWriter, verb
         status = terminal.INTERRUPTED
     errors = None
     if not (server and server.failure):
-        errors = _report(placed, streams, Launch(began, ended), verbose)
+        errors = _report(placed, streams, Launch(began, ended), verbose, failed)
     for message in filter(None, (errors, failed)):  # last, so that it is seen
         terminal.print_message(message)
     return status or (1 if errors else 0)
 
 
-def _report(placed: PlacedRun, streams: Streams, launch: Launch, verbose: bool) -> str | None:
-    """Writes summary, plot and model card. Returns errors of the accounting. verbose: prints all figures."""
+def _report(
+    placed: PlacedRun, streams: Streams, launch: Launch, verbose: bool, failed: str | None
+) -> str | None:
+    """Writes summary, plot and model card. Returns errors of the accounting.
+
+    verbose: prints all figures. failed: why the run failed, or None.
+    """
     from pipelinerl.report.summary import report  # imports the plotting library
 
     try:
         with naming_full_disk(placed.run_dir):
-            summary = report(placed.run_dir, streams, launch, verbose)
+            summary = report(placed.run_dir, streams, launch, verbose, failed)
     except (PlanError, StreamError, OSError) as error:
         return f"no report: {one_line(error)}"
     _describe_final_model(placed, streams)

@@ -30,14 +30,19 @@ FAILED = "failed:"  # prefix of the status of a failed rollout
 
 
 def report(
-    run_dir: Path, streams: Streams, launch: Launch | None = None, verbose: bool = False
+    run_dir: Path,
+    streams: Streams,
+    launch: Launch | None = None,
+    verbose: bool = False,
+    failed: str | None = None,
 ) -> dict[str, object]:
     """Prints the closing lines, writes the summary and the plot, and returns the summary.
 
-    launch: the start and end of the launcher that calls. verbose: prints all figures, too.
+    launch: the start and end of the launcher that calls. verbose: prints all figures, too. failed: why the
+    run failed, or None.
     """
     totals = read_totals(run_dir, streams)
-    summary = summary_of(totals, launch)
+    summary = summary_of(totals, launch) | {"failed": failed}
     if verbose:
         print_table(summary, run_dir)
         print_evaluations(totals.evaluations)

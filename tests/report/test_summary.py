@@ -142,7 +142,7 @@ def test_the_report_writes_the_summary_and_the_picture(run_dir, capsys):
     assert (
         json.loads((run_dir / "summary.json").read_text())
         == returned
-        == summarise(run_dir, Launch(985.0, 1045.0))
+        == summarise(run_dir, Launch(985.0, 1045.0)) | {"failed": None}
     )
     assert (run_dir / "reward.png").read_bytes().startswith(b"\x89PNG")
     assert "heldout_success_end" in capsys.readouterr().out
@@ -177,6 +177,7 @@ def test_a_run_that_failed_early_has_nulls(tmp_path, what_exists):
     unknown = {name for name, value in summary.items() if value is None}
     assert unknown == {
         *(
+            "failed",
             "heldout_success_start",
             "heldout_success_end",
             "lag_mean",

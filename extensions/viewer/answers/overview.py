@@ -13,6 +13,7 @@ from pipelinerl.report.drops import describe_drops
 from pipelinerl.report.evaluation_table import on_set, rows_of
 from pipelinerl.streams.drop_reasons import meaning_of
 
+NOT_TWICE = "held-out success was not measured twice"
 Answer = dict[str, object]
 Points = Sequence[tuple[int, float]]  # (version, value)
 
@@ -26,7 +27,8 @@ def overview(run: OpenRun) -> Answer:
         return {
             "name": run.name,
             "run_dir": str(run.run_dir),
-            "state": state_in_words(run.following.is_live, state),
+            "state": state_in_words(run.following.is_live, state, summary),
+            "headline": headline(run.following.is_live, state, summary),
             "is_live": run.following.is_live,
             "problem": run.following.problem,
             "step": state.step,
@@ -45,10 +47,27 @@ def overview(run: OpenRun) -> Answer:
         }
 
 
-def state_in_words(is_live: bool, state: RunState) -> str:
+def state_in_words(is_live: bool, state: RunState, summary: Answer | None) -> str:
     if is_live:
         return "running"
-    return "ended" if state.is_done else "stopped before its end"
+    if summary and summary.get("solved_at") is not None:
+        return "solved"
+    if state.is_done:
+        return "ended"
+    return f"failed at step {state.step}" if summary and summary.get("failed") else "stopped before its end"
+
+
+def headline(is_live: bool, state: RunState, summary: Answer | None) -> str:
+    """Returns what was learnt and how the run ended, or is."""
+    how = state_in_words(is_live, state, summary)
+    results = [result.success for result in state.evaluations]
+    if len(results) < 2:
+        learnt = "held-out success is not measured twice yet" if is_live else NOT_TWICE
+    else:
+        verb = "learned" if results[-1] > results[0] else "learned nothing that shows:"
+        learnt = f"{verb} {results[0]:.2f} → {results[-1]:.2f} held-out success in {state.step} steps"
+    failed = summary.get("failed") if summary else None
+    return f"{learnt}; {how}" + (f": {failed}" if failed and not state.is_done else "")
 
 
 def indexed(run: OpenRun) -> Answer:

@@ -1,4 +1,4 @@
-// One run: what bounds it, its state in numbers, its curves.
+// One run: what was learnt, what bounds it, its state in numbers, its curves.
 
 import { apiPath, get } from "./api.js";
 import { chartGrid } from "./chart_grid.js";
@@ -39,6 +39,7 @@ function headline(run) {
     "section",
     { class: "headline" },
     run.problem ? alertBox(run.problem) : null,
+    el("p", { class: "learnt", data: { headline: "" } }, run.headline),
     el(
       "p",
       { class: "sentence" },

@@ -83,6 +83,7 @@ def test_the_trainers_spans_are_beside_the_requests(viewer):
 def test_the_run_says_where_it_is(viewer):
     answer = viewer.get(RUN)
     assert (answer["state"], answer["step"], answer["max_steps"]) == ("ended", 4, 4)
+    assert answer["headline"] == "learned 0.25 → 1.00 held-out success in 4 steps; ended"
     assert (answer["live_version"], answer["servers_alive"]) == (4, 0)
     (of_set,) = answer["evaluations"]
     assert (of_set["first"], of_set["best"], of_set["best_version"], of_set["last"]) == (0.25, 1.0, 4, 1.0)
