@@ -25,7 +25,7 @@ STARTED_BY_PROGRAMS = {  # no commands: what they are given is another program's
     "benchmarks.volunteers.cheater",
     "benchmarks.vllm_reload",
     "inference_adapters.sglang.launcher",
-    "pipelinerl.adopted_server",
+    "pipelinerl.launcher.adopted_server",
     "pipelinerl.judging.isolation.selftest",
     "pipelinerl.judging.worker",
     "extensions.agents.programs.selftest",

@@ -46,4 +46,5 @@ class ReasoningGymVerifier(Verifier):
             reason = f"the scorer raised {type(error).__name__}: {error} for {answer:.200}"
             return Judgement(0.0, False, "wrong", metrics={"scorer_raised": 1.0}, reason=reason)
         success = score >= SOLVED
-        return Judgement(score, success, "right" if success else "wrong")
+        partly = f"the task's scorer gives {score:.2g} for {answer:.200}" if 0 < score < SOLVED else ""
+        return Judgement(score, success, "right" if success else "wrong", reason=partly)

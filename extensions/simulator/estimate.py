@@ -9,7 +9,7 @@ from extensions.simulator.lengths import lengths_of
 from extensions.simulator.rates import DEVICES, by_arithmetic
 from extensions.simulator.run import SimulatedRun, StalledError
 from pipelinerl.config import RunConfig
-from pipelinerl.estimators import Estimator
+from pipelinerl.launcher.estimators import Estimator
 
 RECORDED_BYTES = 25  # of a sampled token, in the rollouts and in the trainer's rows
 

@@ -142,7 +142,7 @@ class JobPlanner:
     def _server_command(self, name: str, role: Role, placements: Mapping[str, Placement]) -> tuple[str, ...]:
         if url := adopted_url(self._config, name):
             self._refuse_options(name, placements, "inference.urls: a server that runs already")
-            return (sys.executable, "-m", "pipelinerl.adopted_server", "--url", url)
+            return (sys.executable, "-m", "pipelinerl.launcher.adopted_server", "--url", url)
         engine = engine_of(self._config, name)
         if engine.command:
             self._refuse_options(name, placements, "inference.command: a server that is no module")

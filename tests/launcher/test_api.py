@@ -9,7 +9,7 @@ import pytest
 
 import pipelinerl
 from benchmarks.run_processes import processes_of
-from pipelinerl.api import _words
+from pipelinerl.launcher.from_python import _words
 from pipelinerl.paths import ROOT
 from tests.pipeline.runs import MINIATURE
 

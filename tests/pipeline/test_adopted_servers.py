@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from contracts.support.token import TOKEN_VARIABLE
-from pipelinerl.adopted_server import watch
+from pipelinerl.launcher.adopted_server import watch
 from tests.inference_adapters.servers import health, serving
 from tests.pipeline.runs import assert_accounted, finish, start
 from tests.ports import free_port

@@ -1,6 +1,6 @@
 """Stands in a run for an inference server that runs already (`inference.urls`), and ends when that is silent.
 
-The launcher starts it as `python -m pipelinerl.adopted_server --url URL` in place of a server. So the run
+The launcher starts `python -m pipelinerl.launcher.adopted_server --url URL` in place of a server. So the run
 learns that the server is there, or gone, as it does for its own. The server itself is never ended.
 """
 
