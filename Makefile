@@ -16,7 +16,7 @@ export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
 APT_GET := flock Makefile apt-get -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-real test test-real test-engines test-browser test-verifiers redis-server nginx bubblewrap chromium vllm-env sglang-env verifiers-env grid recipes gpu-check soak lint clean
+.PHONY: help demo demo-real test test-real test-engines test-browser test-verifiers redis-server nginx bubblewrap chromium vllm-env sglang-env verifiers-env grid recipes gpu-check docs soak lint clean
 
 help:  ## List the targets. Minutes are those on two idle cores; installing comes on top, once.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,6 +100,16 @@ recipes: $(VENV)/demo  ## Run every recipe on the demo and print the table of do
 gpu-check: $(VENV)/demo $(VENV)/deepspeed $(VENV)/real  ## Check on a GPU what tests on CPUs do not reach, and write a table (docs/gpu.md). 70 minutes.
 	$(VENV)/bin/python -m benchmarks.gpu_check
 
+docs: .venv-docs/ready  ## Build these pages as a site in site/, with a reference of the Python interfaces. Seconds.
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
+
+# Material for MkDocs tells at each start when it is no longer maintained (docs/dependencies.md): NO_MKDOCS_2_WARNING.
+.venv-docs/ready: pyproject.toml
+	@echo "installing MkDocs in .venv-docs, once: a minute"
+	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/pip install --quiet --editable ".[docs]"
+	touch $@
+
 include soak.mk
 
 lint: $(VENV)/lint  ## Check format, rules and, in contracts/, strict types. 1 minute.
@@ -107,8 +117,8 @@ lint: $(VENV)/lint  ## Check format, rules and, in contracts/, strict types. 1 m
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-clean:  ## Remove the environments and the models that were made. Runs stay.
-	rm -rf $(VENV) .venv-vllm .venv-sglang .venv-frameworks .venv-verifiers .cache
+clean:  ## Remove the environments, the models that were made and the site. Runs stay.
+	rm -rf $(VENV) .venv-vllm .venv-sglang .venv-frameworks .venv-verifiers .venv-docs .cache site
 
 $(VENV)/demo $(VENV)/test $(VENV)/deepspeed $(VENV)/real $(VENV)/test-engines $(VENV)/lint: pyproject.toml
 	@echo "installing PyTorch and what else \`make $(@F)\` needs in $(VENV), once: minutes, and 1.6 GB or more"

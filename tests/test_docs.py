@@ -95,4 +95,5 @@ def test_the_settings_of_a_page_are_understood(run):
 def test_the_readme_is_short_and_names_every_page():
     text = (ROOT / "README.md").read_text()
     assert len(text.split()) <= 1100
-    assert [page.name for page in PAGES if page.name not in text and page.name != "README.md"] == []
+    others = {page.name for page in PAGES} - {"README.md", "index.md"}  # the second is the site's README
+    assert [name for name in sorted(others) if name not in text] == []
