@@ -43,7 +43,7 @@ def test_a_query_asks_for_labels_that_its_metrics_have(query):
 
 def test_the_page_lists_every_metric_and_quotes_the_scrape_configuration():
     page = (ROOT / "docs" / "monitoring.md").read_text()
-    contract = (ROOT / "docs" / "inference-contract.md").read_text()
+    contract = (ROOT / "docs" / "contract-metrics.md").read_text()
     for metric in METRICS:
         written = f"`{metric.name}{{{metric.label}}}`" if metric.label else f"`{metric.name}`"
         assert f"| {written} | {metric.type} |" in page

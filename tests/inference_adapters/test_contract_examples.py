@@ -15,7 +15,7 @@ from extensions.stored_weights.store.manifest import StoredParameter, digest_of
 from extensions.stored_weights.store.signing import LATEST_TYPE, SigningKey, Verifier
 from pipelinerl.paths import ROOT
 
-PAGE = (ROOT / "docs" / "inference-contract.md").read_text()
+PAGE = (ROOT / "docs" / "contract-weight-channels.md").read_text()
 
 
 def test_the_signature_of_the_page_is_right():
