@@ -48,7 +48,11 @@ def report(
         print_evaluations(totals.evaluations)
     if totals.cut:
         print(what_is_covered(totals))
-    write_atomically(run_dir / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    try:
+        write_atomically(run_dir / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    except OSError:
+        print_table(summary, run_dir)  # so that it is not lost
+        raise
     training = totals.rollouts.version_means()
     heldout = [(result.version, result.success) for result in totals.evaluations]
     if training or heldout:

@@ -22,9 +22,10 @@ def handles(pid: int, number: int) -> bool:
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
-def imports_torch(pid: int) -> bool:
+def imports_torch(launcher: subprocess.Popen) -> bool:
     """Returns whether a process has begun to load torch, which takes the longest of its imports."""
-    return "libtorch_cpu" in Path(f"/proc/{pid}/maps").read_text()
+    assert launcher.poll() is None
+    return "libtorch_cpu" in Path(f"/proc/{launcher.pid}/maps").read_text()
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ def test_a_launcher_that_imports_ends_without_a_traceback(tmp_path, number, late
     if not is_read:
         launcher.stdout.close()
     wait_for(lambda: handles(launcher.pid, signal.SIGHUP))
-    wait_for(lambda: not later or imports_torch(launcher.pid))
+    wait_for(lambda: not later or imports_torch(launcher))
     launcher.send_signal(number)
     _, err = launcher.communicate(timeout=HANG_S)
     assert launcher.returncode == INTERRUPTED
