@@ -18,8 +18,8 @@ def test_import_rules():
 
 MOST_LINES = {  # of Python, so that the trunk grows only on purpose
     ("contracts",): 4_810,
-    ("pipelinerl",): 28_855,
-    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 46_205,
+    ("pipelinerl",): 28_880,
+    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 46_230,
 }
 
 

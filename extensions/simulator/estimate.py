@@ -24,6 +24,12 @@ class Simulated(Estimator):
     def __init__(
         self, lengths: str | None = None, success: float = 0.5, device: str = "h100", steps: int = 10
     ):
+        if isinstance(success, bool) or not isinstance(success, int | float) or not 0 <= success <= 1:
+            raise ValueError(f"estimate.success={success}: from 0 to 1")
+        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+            raise ValueError(f"estimate.steps={steps}: 1 or more")
+        if device not in DEVICES:
+            raise ValueError(f"estimate.device={device}: one of {', '.join(DEVICES)}")
         self._lengths = lengths
         self._success = success
         self._device = device

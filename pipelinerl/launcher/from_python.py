@@ -7,18 +7,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from contracts.support.die_with_parent import die_with_parent
 from pipelinerl.paths import ROOT
-
-ENDS_WITHIN_S = 120.0  # after an interruption, before the launcher is killed
 
 
 class RunFailedError(RuntimeError):
-    """A run did not succeed. The message is the launcher's; `run_dir` has the logs, unless it was refused."""
+    """A run did not succeed. The message is the launcher's; `run_dir` has the logs, or is None."""
 
-    def __init__(self, message: str, run_dir: Path):
+    def __init__(self, message: str, run_dir: Path | None):
         super().__init__(message)
         self.run_dir = run_dir
 
@@ -42,36 +42,46 @@ def run(*overrides: str, progress: Callable[[str], None] = print, **settings: An
         text=True,
         errors="replace",
         start_new_session=True,  # an interruption of a notebook's kernel is passed on once, by us
+        preexec_fn=partial(die_with_parent, signal.SIGTERM),
     )
-    last = ""
     try:
-        for line in launcher.stdout:
-            last = line.strip() or last
-            progress(line.rstrip("\n"))
-        status = launcher.wait()
+        last = _followed(launcher, progress)
     except BaseException:
-        _end(launcher)
+        _end(launcher, progress)
         raise
-    if status:
-        raise RunFailedError(last.removeprefix("launch.py: "), run_dir)
-    summary = json.loads((run_dir / "summary.json").read_text())
-    return summary | {"run_dir": str(run_dir)}
+    if launcher.returncode:
+        raise RunFailedError(last.removeprefix("launch.py: "), run_dir if run_dir.exists() else None)
+    summary = run_dir / "summary.json"
+    found = json.loads(summary.read_text()) if summary.exists() else {}  # a plan has none
+    return found | {"run_dir": str(run_dir)}
 
 
-def _end(launcher: "subprocess.Popen[str]") -> None:
-    """Ends the launcher, which ends all processes of its run."""
+def _followed(launcher: "subprocess.Popen[str]", progress: Callable[[str], None]) -> str:
+    """Passes the launcher's lines on until it ends. Returns the last one."""
+    last = ""
+    for line in launcher.stdout:
+        last = line.strip() or last
+        progress(line.rstrip("\n"))
+    launcher.wait()
+    return last
+
+
+def _end(launcher: "subprocess.Popen[str]", progress: Callable[[str], None]) -> None:
+    """Ends the launcher, which ends all processes of its run, and passes on what it says."""
     launcher.send_signal(signal.SIGINT)
-    launcher.stdout.close()
     try:
-        launcher.wait(ENDS_WITHIN_S)
-    except subprocess.TimeoutExpired:
-        launcher.kill()
+        _followed(launcher, progress)
+    finally:
+        launcher.kill()  # does nothing if it has ended
         launcher.wait()
 
 
 def _words(settings: dict[str, Any], prefix: str = "") -> Iterator[str]:
     for name, value in settings.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and "_target_" in value and not prefix:  # another class, with its options
+            yield f"~{name}"
+            yield f"+{name}={_value(value)}"
+        elif isinstance(value, dict):
             yield from _words(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}={_value(value)}"
@@ -88,5 +98,7 @@ def _value(value: Any) -> str:
             return repr(value)
         case list() | tuple():
             return f"[{','.join(map(_value, value))}]"
+        case dict():
+            return f"{{{','.join(f'{name}:{_value(each)}' for name, each in value.items())}}}"
     text = str(value).replace("\\", "\\\\").replace("'", "\\'")
     return f"'{text}'"

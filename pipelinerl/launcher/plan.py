@@ -27,7 +27,7 @@ from pipelinerl.launcher.executors.base import Executor, ResourceRequest, execut
 from pipelinerl.launcher.executors.bundles import Resources, bundles_of, every_bundle_of, groups_of
 from pipelinerl.launcher.forked import in_forked
 from pipelinerl.launcher.jobs import Job
-from pipelinerl.launcher.plan_block import what_it_takes
+from pipelinerl.launcher.plan_block import parts_of, what_it_takes
 from pipelinerl.launcher.prepare import Prepared, prepare
 from pipelinerl.launcher.resource_requests import WORKERS, job_specs
 from pipelinerl.rollouts.admission import STEPS_AHEAD
@@ -133,10 +133,13 @@ def _model(model: Model) -> str:
 
 
 def _memory(config: RunConfig, model: Model, run_dir: Path) -> Iterator[str]:
+    if not config.world.gpus or model.shape is None:
+        yield "parts:"
+        yield from (f"  {line}" for line in parts_of(config))
     if not config.world.gpus:
         return
     if model.shape is None:
-        yield "memory: not known before the model is here (model.shape would tell)"
+        yield "time and memory: not known before the model is here (model.shape would tell)"
         return
     yield from what_it_takes(config, model, run_dir)
     uses = [server_use(config, model.shape), rank_use(config, model.shape)]

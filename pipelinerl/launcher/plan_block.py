@@ -9,6 +9,7 @@ from contracts.support.messages import one_line
 from contracts.support.sizes import describe_bytes
 from pipelinerl.components import instantiate
 from pipelinerl.config import Component, RunConfig
+from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checking.gpu_memory import VALUE_BYTES
 from pipelinerl.launcher.checking.host_needs import disk_parts, footprint
 from pipelinerl.launcher.checking.model_source import Model
@@ -23,13 +24,13 @@ LISTS = ("regularisers", "filters", "rewards")
 def what_it_takes(config: RunConfig, model: Model, run_dir: Path) -> Iterator[str]:
     """Yields the lines of the block. model: whose shape is known."""
     yield "what it will take:"
-    yield from (f"  {line}" for line in parts(config))
+    yield from (f"  {line}" for line in parts_of(config))
     yield from (f"  {line}" for line in _time(config, model.shape))
     yield f"  downloads: {_downloads(config, model)}"
     yield from (f"  {line}" for line in _disk(config, model.shape, run_dir))
 
 
-def parts(config: RunConfig) -> Iterator[str]:
+def parts_of(config: RunConfig) -> Iterator[str]:
     """Yields a line for each part that decides what is learnt, and from what."""
     for name in PARTS:
         yield f"{name}: {described(getattr(config, name))}"
@@ -55,7 +56,11 @@ def _time(config: RunConfig, shape: ModelShape) -> Iterator[str]:
         yield "time: not estimated (estimate: null)"
         return
     try:
-        yield from instantiate(config.estimate).lines(config, shape)
+        estimator = instantiate(config.estimate)
+    except Exception as error:
+        raise PlanError(f"estimate: {one_line(error.__cause__ or error)}") from error
+    try:
+        yield from estimator.lines(config, shape)
     except ValueError as error:
         yield f"time: not estimated: {one_line(error)}"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from contracts.records import Rollout
+from contracts.support.messages import printable as escaped
 from contracts.support.terminal import printable
 from pipelinerl.streams.base import StreamError, Streams
 
@@ -77,7 +78,7 @@ class OneProblem:
 
     def _text(self, ids: list[int]) -> str:
         assert self._tokenizer is not None
-        return printable(" ".join(self._tokenizer.decode(ids).split()))
+        return _one_line(self._tokenizer.decode(ids))
 
 
 def _tokenizer(model: Path) -> Tokenizer | None:
@@ -91,6 +92,11 @@ def _version(rollout: Rollout) -> int | None:
     return int(found[1]) if found else None
 
 
+def _one_line(text: str) -> str:
+    """Returns text that is safe to print on one line."""
+    return printable(escaped(" ".join(text.split())))
+
+
 def _cut(text: str) -> str:
-    line = printable(" ".join(text.split()))
+    line = _one_line(text)
     return f"{line[:LONGEST]}…" if len(line) > LONGEST else line

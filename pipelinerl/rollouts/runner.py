@@ -173,7 +173,7 @@ class RolloutRunner:
             reward_components=attempt.reward_components,
             turn_rewards=attempt.turn_rewards,
             success=float(attempt.success),
-            reason=shown(attempt.reason),
+            reason=shown(str(attempt.reason)),
             metrics={
                 **attempt.metrics,
                 "repetition": float("repetition" in reasons),

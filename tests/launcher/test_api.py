@@ -11,7 +11,7 @@ import pipelinerl
 from benchmarks.run_processes import processes_of
 from pipelinerl.launcher.from_python import _words
 from pipelinerl.paths import ROOT
-from tests.pipeline.runs import MINIATURE
+from tests.pipeline.runs import MINIATURE, wait_for
 
 PROGRAM = """
 import sys
@@ -39,18 +39,22 @@ def test_a_refused_run_raises_what_the_launcher_says(tmp_path):
 def test_values_are_written_as_the_command_line_has_them():
     settings = {"a": None, "b": {"c": True, "d": 1e-4}, "e": ["x y", 2], "f": "it's"}
     assert [*_words(settings)] == ["a=null", "b.c=true", "b.d=0.0001", "e=['x y',2]", r"f='it\'s'"]
+    classes = {"filters": [{"_target_": "a.B", "c": 1}], "domain": {"_target_": "d.E"}}
+    assert [*_words(classes)] == ["filters=[{_target_:'a.B',c:1}]", "~domain", "+domain={_target_:'d.E'}"]
 
 
-def test_an_interruption_ends_all_processes(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_end_of_the_program_ends_all_processes(tmp_path, number):
     run_dir = tmp_path / "run"
     command = [sys.executable, "-c", PROGRAM, str(run_dir), *MINIATURE]
     program = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not program.stdout.readline().startswith("step 1/"):
         assert program.poll() is None
-    program.send_signal(signal.SIGINT)
-    _, errors = program.communicate()
-    assert errors.endswith("KeyboardInterrupt\n")
-    assert not processes_of(run_dir)
+    program.send_signal(number)
+    output, errors = program.communicate()
+    if number == signal.SIGINT:
+        assert errors.endswith("KeyboardInterrupt\n") and "resume=true" in output
+    wait_for(lambda: not processes_of(run_dir))
 
 
 def test_the_notebook(tmp_path, monkeypatch):

@@ -48,7 +48,8 @@ def describe_rollout(rollout: Rollout, tokenizer: Tokenizer | None) -> str:
     components = "  ".join(f"{name} {value:g}" for name, value in rollout.reward_components.items())
     versions = ", ".join(map(str, rollout.versions)) or "none"
     head = (
-        f"── rollout {rollout.rollout_id}  group {rollout.group_id}  {rollout.domain} {rollout.problem_id}\n"
+        f"── rollout {rollout.rollout_id}  group {rollout.group_id}  {printable(rollout.domain)} "
+        f"{printable(rollout.problem_id)}\n"
         f"   status {rollout.status}  reward {rollout.reward:g}{f' ({components})' if components else ''}  "
         f"weight versions {versions}  {rollout.finished_at - rollout.started_at:.2f} s"
     )

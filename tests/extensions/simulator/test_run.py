@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from extensions.simulator import __main__ as command
+from extensions.simulator.estimate import Simulated
 from extensions.simulator.lengths import lengths_of
 from extensions.simulator.rates import Rates
 from extensions.simulator.run import SimulatedRun, StalledError
@@ -132,6 +133,13 @@ def test_the_command_prints_a_line_for_each_schedule(capsys):
 def test_the_times_of_a_model_follow_from_its_shape(capsys):
     assert command.main(["+exp=math_7b", "--lengths", "constant:900", "--steps", "1"]) == 0
     assert "by arithmetic for h100: decode_s 0.00758" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("wrong", [{"success": 1.5}, {"steps": 0}, {"device": "rtx4090"}, {"lengths": "x"}])
+def test_an_estimate_of_wrong_options_is_refused_in_one_line(wrong):
+    config = compose_config(["+exp=math_1gpu", "plan=true"])
+    with pytest.raises(ValueError, match="estimate\\.|write constant:N"):
+        list(Simulated(**wrong).lines(config, config.model.shape))
 
 
 def test_the_hours_of_a_plan_follow_from_the_simulators_own_numbers(capsys):
