@@ -195,9 +195,9 @@ class InferenceConfig(EngineConfig):
     def _urls(cls, urls: list[str]) -> list[str]:
         for url in urls:
             if not SERVER_URL.fullmatch(url):
-                raise ValueError(f"inference.urls: {url} is none like http://HOST:PORT")
+                raise ValueError(f"{url} is none like http://HOST:PORT, without a path")
         if len({*urls}) < len(urls):
-            raise ValueError("inference.urls: each server is named once")
+            raise ValueError("each server is named once")
         return urls
 
     def engine_of(self, server: int) -> EngineConfig:

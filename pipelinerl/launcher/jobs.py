@@ -155,6 +155,10 @@ class JobPlanner:
             raise PlanError(f"{which} gets its weights by weights=group; others need options at its start")
 
     def _own_command(self, engine: EngineConfig, placement: Placement) -> tuple[str, ...]:
+        if not any("{port}" in part for part in engine.command):
+            raise PlanError("inference.command: no word has {port}, at which the server must listen")
+        if not executor_class(self._config).spans_nodes and shutil.which(engine.command[0]) is None:
+            raise PlanError(f"inference.command: {engine.command[0]} is no program here")
         places = {"host": self._host(placement), "port": placement.port, "model": self._config.model.path}
         try:
             return tuple(part.format(**places) for part in engine.command)

@@ -85,7 +85,7 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
     token = token_of(None) or secrets.token_hex(16)
     run_dir = absolute(Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")))
     if config.inference.urls and not config.plan:
-        models = models_of(config.inference.urls, token)
+        models = models_of(config.inference.urls, token, config.resume is not False)
         inference = config.inference.model_copy(update={"models": models})
         config = config.model_copy(update={"inference": inference})
     with ExitStack() as stack:

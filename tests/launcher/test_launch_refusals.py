@@ -217,7 +217,9 @@ weights=shared weights.deltas=true | weights.deltas is an option of weights=rela
 weights=relay weights.deltas=true | needs weights.dtype=bfloat16 or float16
 inference.urls=[127.0.0.1:1] | 127.0.0.1:1 is none like http://HOST:PORT
 "inference.urls=[http://a:1,http://b:1,http://c:1]" world.servers=2 | leaves some of 3 inference.urls out
-"inference.command=[x,'{prt}']" | in braces are {host}, {port} and {model} alone
+"inference.command=[sh,'{port}','{prt}']" | in braces are {host}, {port} and {model} alone
+"inference.command=[sh,x]" | no word has {port}
+"inference.command=[nosuchprogram,'{port}']" | nosuchprogram is no program here
 inference=volunteers | inference=volunteers needs weights=relay
 inference=volunteers weights=relay sampling.seeded=true | their draws are prescribed by keys
 inference=volunteers weights=relay world.servers=2 | would start several gateways

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from contracts.support.token import TOKEN_VARIABLE
+from pipelinerl.launcher import adopted_server
 from pipelinerl.launcher.adopted_server import watch
 from tests.inference_adapters.servers import health, serving
 from tests.pipeline.runs import assert_accounted, finish, start
@@ -26,7 +27,7 @@ def test_a_run_with_a_server_that_runs_already_and_one_of_a_command(tmp_path, ad
     command = f"[{sys.executable},-m,inference_adapters.scripted,--host,'{{host}}',--port,'{{port}}']"
     settings = (f"inference.urls=[{adopted}]", f"inference.command={command}", "world.servers=2")
     status, err = finish(start(run, *settings))
-    assert status == 2 and "set PIPELINERL_TOKEN to the one that it was started with" in err
+    assert status == 2 and "it refuses the token: set PIPELINERL_TOKEN" in err
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     status, err = finish(start(run, *settings))
     assert status == 0, err
@@ -38,3 +39,10 @@ def test_a_run_with_a_server_that_runs_already_and_one_of_a_command(tmp_path, ad
 def test_a_server_that_does_not_answer_is_gone():
     url = f"http://127.0.0.1:{free_port()}"
     assert f"{url} has not answered for 0 s" in watch(url, first_wait_s=0)
+
+
+def test_a_server_that_belongs_to_no_run_any_more_was_started_again(monkeypatch):
+    runs = iter([None, "a", "b", None])
+    monkeypatch.setattr(adopted_server, "run_of", lambda url: next(runs))
+    monkeypatch.setattr(adopted_server, "LOOK_S", 0)
+    assert watch("http://a", first_wait_s=0) == "http://a was started again"

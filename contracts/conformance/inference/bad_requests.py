@@ -82,6 +82,23 @@ async def check_all_refused(server: Server, requests: Sequence[BadRequest]) -> N
         raise together(faults)
 
 
+async def check_each_refused(server: Server, requests: Sequence[BadRequest]) -> None:
+    """Checks requests one after the other. Raises GuaranteeError, which lists all that fail.
+
+    A join that is taken changes the server, so nothing is tried after it.
+    """
+    faults: list[GuaranteeError] = []
+    for request in requests:
+        try:
+            await check_refused(server, request)
+        except GuaranteeError as fault:
+            faults.append(fault)
+            if request.path == "/init_process_group":
+                break
+    if faults:
+        raise together(faults)
+
+
 def together(faults: Sequence[GuaranteeError]) -> GuaranteeError:
     """Returns one error of several, whose lines are those of each."""
     if len(faults) == 1:

@@ -12,9 +12,21 @@ from pipelinerl.errors import PlanError
 ANSWER_S = 30.0
 
 
-def models_of(urls: list[str], token: str) -> dict[str, str]:
-    """Returns the name of each server's model, by URL. Raises PlanError for a server that cannot be used."""
-    return {url: _contract(url, token).model for url in urls}
+def models_of(urls: list[str], token: str, is_resumed: bool) -> dict[str, str]:
+    """Returns the name of each server's model, by URL. Raises PlanError for a server that cannot be used.
+
+    is_resumed: True if its run may be this one.
+    """
+    models = {}
+    for url in urls:
+        contract = _contract(url, token)
+        busy = contract.process.running + contract.process.waiting
+        if contract.run is not None and busy and not is_resumed:
+            raise PlanError(
+                f"inference.urls: {url} works for another run, with {busy} completions under way; end that"
+            )
+        models[url] = contract.model
+    return models
 
 
 def _contract(url: str, token: str) -> ContractInfo:
@@ -24,11 +36,11 @@ def _contract(url: str, token: str) -> ContractInfo:
             return ContractInfo.model_validate_json(response.read())
     except urllib.error.HTTPError as error:
         if error.code == 401:
-            why = "it wants a token: set PIPELINERL_TOKEN to the one that it was started with"
+            why = "it refuses the token: set PIPELINERL_TOKEN to the one that it was started with"
         else:
             why = f"GET /contract is answered with {error.code}"
     except ValidationError as error:
         why = f"its /contract is none: {one_line(error)}"
     except OSError as error:
-        why = f"it does not answer: {one_line(error)}; start it first"
+        why = f"it does not answer: {one_line(error)}; start it first, or look at http:// and https://"
     raise PlanError(f"inference.urls: {url}: {why}")

@@ -10,7 +10,7 @@ from contracts.conformance.inference.bad_requests import (
     bad_generations,
     bad_joins,
     check_all_refused,
-    check_refused,
+    check_each_refused,
     undeclared_requests,
 )
 from contracts.conformance.inference.bench import SHORT, Bench
@@ -55,8 +55,7 @@ async def requests(bench: Bench) -> str:
             bad += await bad_generations(bench, server)
             if contract.contract >= SINCE:
                 bad += beyond_limits(contract.limits or Limits(), contract.model, join)
-            for request in bad:
-                await check_refused(server, request)
+            await check_each_refused(server, bad)
             await _unknown_updates(server)
             tried += len(bad)
     return f"{tried} bad requests, each with its code"
