@@ -254,7 +254,7 @@ class ConsoleView:
             return
         self._evaluations = self._state.evaluations
         self._problem.read()
-        self._state.problem = self._problem.now()
+        self._state.problem = self._problem.newest()
         if self._state.problem:
             self._state.lines.append(f"  {self._state.problem}")
 

@@ -43,7 +43,7 @@ class OneProblem:
             if self.first and rollout.problem_id == self.first.problem_id:
                 self.last = rollout
 
-    def now(self) -> str | None:
+    def newest(self) -> str | None:
         """Returns the problem with its newest answer in one line; None before an evaluation."""
         if self.last is None:
             return None
@@ -52,7 +52,7 @@ class OneProblem:
     def change(self) -> str | None:
         """Returns the problem with its first and its newest answer."""
         if self.first is None or self.last is None or self.first is self.last:
-            return self.now()
+            return self.newest()
         return f"{self._asked(self.first)}: {self._answered(self.first)}; {self._answered(self.last)}"
 
     def _new(self) -> Iterator[Rollout]:

@@ -32,16 +32,16 @@ def problem(tmp_path, writer):
 
 def test_the_first_problem_that_was_wrong_is_followed_to_its_newest_answer(problem, writer):
     problem.read()
-    assert problem.now() is None
+    assert problem.newest() is None
     writer.append(attempt(0, "1 + 1 =", "2", 1.0, expected="2"))
     writer.append(attempt(0, "3 + 10 =", "7", 0.0, expected="13"))
     problem.read()
-    assert problem.now() == problem.change() == "3 + 10 = (right: 13): “7” is wrong, by version 0"
+    assert problem.newest() == problem.change() == "3 + 10 = (right: 13): “7” is wrong, by version 0"
     writer.append(attempt(4, "3 + 10 =", "12", 0.0, number=1, expected="13"))
     writer.append(attempt(4, "3 + 10 =", "13", 1.0, expected="13"))
     writer.append(attempt(4, "1 + 1 =", "3", 0.0, expected="2"))
     problem.read()
-    assert problem.now() == "3 + 10 = (right: 13): “13” is right, by version 4"
+    assert problem.newest() == "3 + 10 = (right: 13): “13” is right, by version 4"
     assert problem.change() == (
         "3 + 10 = (right: 13): “7” is wrong, by version 0; “13” is right, by version 4"
     )

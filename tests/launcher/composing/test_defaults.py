@@ -58,7 +58,7 @@ def test_help_lists_every_key_with_a_sentence_and_every_choice():
     ]
     assert any(line.startswith("inference=transformers") and "vllm" in line for line in lines)
     keys = {line.split("=")[0]: line for line in lines}
-    leaves_listed = keys.keys() | {"model.made_by", "model.renderers", "rollout.repetition"}
+    leaves_listed = keys.keys() | {"estimate", "model.made_by", "model.renderers", "rollout.repetition"}
     assert leaves(defaults_of(RunConfig)) - {"reference"} <= leaves_listed and "model.made_by.name" in keys
     without = [key for key, line in keys.items() if not line.endswith(".")]
     assert CHOICES.issuperset(without), without
