@@ -3,10 +3,10 @@
 Each choice that asks for commitments has a name from the API process, which takes its states at its end.
 """
 
+from functools import cache
 from typing import Any
 
 import torch
-from vllm.model_executor.layers.logits_processor import LogitsProcessor
 from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.sample.sampler import Sampler
 
@@ -15,28 +15,39 @@ from inference_adapters.vllm.request_checks import COMMITTED
 
 NAME = f"{__name__}:CommittedRows"
 
-_head = LogitsProcessor.forward
 _sampler = Sampler.forward
 _read: list[torch.Tensor] = []  # [rows of the batch, H]: what the output head read last
 _states: dict[str, dict[int, torch.Tensor]] = {}  # name -> number of the token -> [H] bfloat16
 
 
 def extend() -> None:
-    """Extends vLLM's classes in a process."""
-    LogitsProcessor.forward = read_by_head
+    """Extends vLLM's class in a process."""
     Sampler.forward = sample
 
 
 class CommittedRows(BatchRows):
+    """Exists in workers alone, before their first batch."""
+
     name = COMMITTED
 
+    def __init__(self, *options: object):
+        super().__init__(*options)
+        extend_head()
 
-def read_by_head(
-    processor: LogitsProcessor, lm_head: Any, hidden_states: torch.Tensor, *options: Any, **more: Any
-) -> torch.Tensor | None:
-    """Keeps what the output head reads, and computes the logits as vLLM does."""
-    _read[:] = [hidden_states]
-    return _head(processor, lm_head, hidden_states, *options, **more)
+
+@cache
+def extend_head() -> None:
+    """Extends the output head in a worker: it keeps what it reads."""
+    # Its module loads a GPU's kernels, so processes without a model do not import it.
+    from vllm.model_executor.layers.logits_processor import LogitsProcessor
+
+    forward = LogitsProcessor.forward
+
+    def read(processor: LogitsProcessor, lm_head: Any, hidden_states: torch.Tensor, *options, **more):
+        _read[:] = [hidden_states]
+        return forward(processor, lm_head, hidden_states, *options, **more)
+
+    LogitsProcessor.forward = read
 
 
 def sample(sampler: Sampler, logits: torch.Tensor, sampling_metadata: SamplingMetadata, *options, **more):
