@@ -15,9 +15,10 @@ from tests.pipeline.runs import MINIATURE, launch_command, processes_of, wait_fo
 LAUNCH = (sys.executable, str(ROOT / "launch.py"))
 
 
-def handles(pid: int, number: int) -> bool:
-    """Whether a process has a handler of its own for a signal."""
-    status = Path(f"/proc/{pid}/status").read_text()
+def handles(launcher: subprocess.Popen, number: int) -> bool:
+    """Returns whether a process has a handler of its own for a signal. One started by nohup never has."""
+    assert launcher.poll() is None
+    status = Path(f"/proc/{launcher.pid}/status").read_text()
     (caught,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt")]
     return bool(int(caught, 16) >> (number - 1) & 1)
 
@@ -37,7 +38,7 @@ def test_a_launcher_that_imports_ends_without_a_traceback(tmp_path, number, late
     launcher = launch_command(tmp_path / "run", *MINIATURE)
     if not is_read:
         launcher.stdout.close()
-    wait_for(lambda: handles(launcher.pid, signal.SIGHUP))
+    wait_for(lambda: handles(launcher, signal.SIGHUP))
     wait_for(lambda: not later or imports_torch(launcher))
     launcher.send_signal(number)
     _, err = launcher.communicate(timeout=HANG_S)
@@ -51,7 +52,7 @@ def test_a_job_that_a_script_starts_with_an_ampersand_ends_by_ctrl_c(tmp_path):
     """The shell of a script has such a job ignore SIGINT."""
     ignoring = f"trap '' INT; exec {' '.join(LAUNCH)} run_dir={tmp_path}/run {' '.join(MINIATURE)}"
     launcher = subprocess.Popen(["/bin/sh", "-c", ignoring], cwd=ROOT, stdout=subprocess.DEVNULL)
-    wait_for(lambda: handles(launcher.pid, signal.SIGHUP))
+    wait_for(lambda: handles(launcher, signal.SIGHUP))
     launcher.send_signal(signal.SIGINT)
     assert launcher.wait(HANG_S) == INTERRUPTED
 
@@ -61,7 +62,7 @@ def test_what_nohup_ignores_stays_ignored(tmp_path):
         f"trap '' HUP INT; exec {' '.join(LAUNCH)} run_dir={tmp_path}/run {' '.join(MINIATURE)} plan=true"
     )
     launcher = subprocess.Popen(["/bin/sh", "-c", ignoring], cwd=ROOT, stdout=subprocess.PIPE)
-    wait_for(lambda: handles(launcher.pid, signal.SIGTERM))
+    wait_for(lambda: handles(launcher, signal.SIGTERM))
     launcher.send_signal(signal.SIGHUP)
     launcher.send_signal(signal.SIGINT)
     assert launcher.wait(HANG_S) == 0
