@@ -357,6 +357,7 @@ class ProbeConfig(Section):
 class RunConfig(Section):
     seed: Int = Field(0, ge=0, description="Seed of the problems, their order, and the trainer.")
     run_dir: Text | None = Field(None, description="Directory of the run's files; null = runs/<time>.")
+    note: Text | None = Field(None, description="A note on the run, which lists of runs show.")
     resume: Bool | Int = Field(
         False, ge=0, description="Resume run_dir: true = from its newest checkpoint, N = from version N."
     )

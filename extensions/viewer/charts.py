@@ -130,6 +130,7 @@ class Series:
                 "id": chart.id,
                 "title": chart.title,
                 "y": chart.unit,
+                "x": "judgements" if chart.id.startswith("judging/") else "versions",
                 "is_further": chart.id not in named,
                 "series": [
                     {"name": name, "points": thinned(points)}

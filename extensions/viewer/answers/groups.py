@@ -1,10 +1,14 @@
 """Builds the answers about one group and its members, and about the outcomes of all groups."""
 
+import contextlib
 from collections import Counter
+from collections.abc import Sequence
 
 from contracts.records import Rollout
+from extensions.viewer.answers.messages import Part, messages_of
 from extensions.viewer.answers.overview import Answer, meaning
 from extensions.viewer.answers.rollouts import judged, row_answer
+from extensions.viewer.answers.turns import prompt_of
 from extensions.viewer.records.group_history import read_history
 from extensions.viewer.records.group_story import story_lines
 from extensions.viewer.runs.opened import OpenRun
@@ -12,7 +16,7 @@ from pipelinerl.report.accounting import GroupAccounts
 from pipelinerl.streams import StreamError
 from pipelinerl.streams.drop_reasons import meaning_of
 
-TEXT = 2000  # most characters of a prompt or of a member's text
+TEXT = 2000  # most characters of a member's text
 BINS = 300  # in the chart of outcomes by version
 
 
@@ -30,7 +34,9 @@ def group(run: OpenRun, number: int) -> Answer:
         settlement = accounts.settlement_of(number)
         undone = accounts.undone.get(number, [])
         exists = {at: at in accounts.started for at in (number - 1, number + 1)}
-    members = [row_answer(row) | _texts(run, row["offset"]) for row in run.queries.of_group(False, number)]
+    rows = run.queries.of_group(False, number)
+    members = [row_answer(row) | _texts(run, row["offset"]) for row in rows]
+    prompt = _prompt(run, [row["offset"] for row in rows])
     reason = settlement.reason if settlement else None
     return {
         "id": number,
@@ -44,7 +50,8 @@ def group(run: OpenRun, number: int) -> Answer:
         "reason_means": meaning(reason),
         "trained_version": settlement.version if settlement else None,
         "undone": undone,
-        "prompt": next((member["prompt"] for member in members if member["prompt"]), None),
+        "prompt": prompt,
+        "messages": messages_of(prompt),
         "expected": next((member["expected"] for member in members if member["expected"]), None),
         "members": members,
         "previous": number - 1 if exists[number - 1] else None,
@@ -60,18 +67,28 @@ def story(run: OpenRun, number: int) -> Answer:
     return {"lines": list(story_lines(history))}
 
 
+def _prompt(run: OpenRun, offsets: Sequence[int]) -> list[Part]:
+    """Returns the parts of the prompt of the first of these rollouts that can be read."""
+    for offset in offsets:
+        with contextlib.suppress(StreamError):
+            rollout = run.reader("rollouts").at(offset)
+            assert isinstance(rollout, Rollout)
+            if rollout.completions:
+                return prompt_of(run, rollout, 0)["prompt"]
+    return []
+
+
 def _texts(run: OpenRun, offset: int) -> Answer:
-    """Returns the prompt and the sampled text of a rollout, cut to TEXT characters, and its judgement."""
+    """Returns the sampled text of a rollout, cut to TEXT characters, and its judgement."""
     try:
         rollout = run.reader("rollouts").at(offset)
     except StreamError as error:
-        unread = {"prompt": None, "text": None, "expected": None, "why": None}
+        unread = {"text": None, "expected": None, "why": None}
         return unread | {"is_cut": False, "why_no_text": str(error)}
     assert isinstance(rollout, Rollout)
     completions = rollout.completions
     text = "\n".join(run.decode(completion.token_ids) for completion in completions)
-    prompt = run.decode(completions[0].prompt_token_ids)[:TEXT] if completions else None
-    return {"prompt": prompt, "text": text[:TEXT], "is_cut": len(text) > TEXT} | judged(rollout)
+    return {"text": text[:TEXT], "is_cut": len(text) > TEXT} | judged(rollout)
 
 
 def accounting(run: OpenRun) -> Answer:

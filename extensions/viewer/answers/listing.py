@@ -3,11 +3,11 @@
 import json
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from contracts.support.messages import one_line
 from extensions.viewer.answers.charts import charts
-from extensions.viewer.answers.overview import Answer, read_summary
+from extensions.viewer.answers.overview import Answer, overview, read_summary, state_in_words
 from extensions.viewer.run_end import RunEnd
 from extensions.viewer.runs.directory import Runs
 from extensions.viewer.runs.opened import OpenRun
@@ -19,10 +19,10 @@ DIFFERENCES = 8  # most keys that a row names
 EMPTY: Answer = dict.fromkeys(
     (
         "step", "max_steps", "heldout_first", "heldout_last", "lag_mean", "generation_tokens_per_s",
-        "useful", "wall_s", "started_at",
+        "useful", "wall_s", "started_at", "note",
     )
 )  # fmt: skip
-NEVER_COMPARED = {"run_dir", "resume", "plan", "streams.run"}
+NEVER_COMPARED = {"run_dir", "resume", "plan", "streams.run", "note"}
 
 
 class Listing:
@@ -63,6 +63,7 @@ class Listing:
 
 def _described(name: str, path: Path, has_ended: bool) -> Answer:
     summary = read_summary(path) or {}
+    config = _config(path)
     evaluations = [line["heldout_success"] for line in _lines(path, "actor") if "heldout_success" in line]
     of_trainer = list(_lines(path, "trainer"))
     trained = [line for line in of_trainer if "step_s" in line]
@@ -70,11 +71,14 @@ def _described(name: str, path: Path, has_ended: bool) -> Answer:
         line["useful_share"] for line in _lines(path, "preprocessor") if line.get("useful_share") is not None
     ]
     times = [line["time"] for line in of_trainer]
+    step = trained[-1]["step"] if trained else 0
+    is_done = bool(summary) and not summary.get("failed")
     return {
         "name": name,
-        "state": "running" if not has_ended else "ended" if summary else "stopped before its end",
-        "step": trained[-1]["step"] if trained else 0,
-        "max_steps": _config(path).get("max_steps"),
+        "note": config.get("note"),
+        "state": state_in_words(not has_ended, is_done, step, summary),
+        "step": step,
+        "max_steps": config.get("max_steps"),
         "heldout_first": evaluations[0] if evaluations else None,
         "heldout_last": evaluations[-1] if evaluations else None,
         "lag_mean": summary.get("lag_mean", trained[-1].get("lag_mean") if trained else None),
@@ -106,7 +110,10 @@ def _config(path: Path) -> dict:
 
 
 def flat_config(path: Path) -> dict[str, str]:
-    """Returns the run's configuration without secrets: the JSON text of each value by dotted key."""
+    """Returns the run's configuration without secrets: the JSON text of each value by dotted key.
+
+    Absolute paths become their last part, because two checkouts do not differ by where they are.
+    """
     return {key: text for key, text in flattened(_config(path)) if key not in NEVER_COMPARED}
 
 
@@ -116,7 +123,9 @@ def flattened(value: object, name: str = "") -> Iterator[tuple[str, str]]:
         for key, of in value.items():
             yield from flattened(of, f"{name}.{key}" if name else str(key))
     else:
-        yield name, json.dumps(value, default=str, ensure_ascii=False)
+        is_path = isinstance(value, str) and value.startswith("/")
+        shown = PurePath(value).name if is_path else value
+        yield name, json.dumps(shown, default=str, ensure_ascii=False)
 
 
 def differences(first: dict[str, str], second: dict[str, str]) -> list[str]:
@@ -125,12 +134,30 @@ def differences(first: dict[str, str], second: dict[str, str]) -> list[str]:
 
 
 def comparison(first: OpenRun, second: OpenRun) -> Answer:
-    """Returns the charts of two runs, and the differences of their configurations."""
+    """Returns the results and charts of two runs, and the differences of their configurations."""
     configs = [flat_config(run.run_dir) for run in (first, second)]
     return {
         "runs": [first.name, second.name],
+        "results": [_result(run) for run in (first, second)],
         "differences": [
             {"key": key, "values": [config.get(key) for config in configs]} for key in differences(*configs)
         ],
         "charts": {run.name: charts(run) for run in (first, second)},
+    }
+
+
+def _result(run: OpenRun) -> Answer:
+    shown = overview(run)
+    summary = read_summary(run.run_dir) or {}
+    began, updated = shown["started_at"], shown["updated_at"]
+    successes = [evaluation.success for evaluation in run.following.state.evaluations]
+    return {
+        "run": run.name,
+        "note": shown["note"],
+        "state": shown["state"],
+        "first": successes[0] if successes else None,
+        "last": successes[-1] if successes else None,
+        "step": shown["step"],
+        "seconds": summary.get("wall_s") or (updated - began if began and updated else None),
+        "tokens": sum(server["tokens"] for server in run.queries.servers().values()),
     }

@@ -27,7 +27,8 @@ def overview(run: OpenRun) -> Answer:
         return {
             "name": run.name,
             "run_dir": str(run.run_dir),
-            "state": state_in_words(run.following.is_live, state, summary),
+            "state": state_in_words(run.following.is_live, state.is_done, state.step, summary),
+            "note": run.config.get("note"),
             "headline": headline(run.following.is_live, state, summary),
             "is_live": run.following.is_live,
             "problem": run.following.problem,
@@ -47,19 +48,19 @@ def overview(run: OpenRun) -> Answer:
         }
 
 
-def state_in_words(is_live: bool, state: RunState, summary: Answer | None) -> str:
+def state_in_words(is_live: bool, is_done: bool, step: int, summary: Answer | None) -> str:
     if is_live:
         return "running"
     if summary and summary.get("solved_at") is not None:
         return "solved"
-    if state.is_done:
+    if is_done:
         return "ended"
-    return f"failed at step {state.step}" if summary and summary.get("failed") else "stopped before its end"
+    return f"failed at step {step}" if summary and summary.get("failed") else "stopped before its end"
 
 
 def headline(is_live: bool, state: RunState, summary: Answer | None) -> str:
     """Returns what was learnt and how the run ended, or is."""
-    how = state_in_words(is_live, state, summary)
+    how = state_in_words(is_live, state.is_done, state.step, summary)
     results = [result.success for result in state.evaluations]
     if len(results) < 2:
         learnt = "held-out success is not measured twice yet" if is_live else NOT_TWICE

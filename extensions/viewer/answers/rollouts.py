@@ -2,13 +2,17 @@
 
 import sqlite3
 
-from contracts.records import Rollout
+from contracts.records import Completion, Rollout
+from extensions.viewer.answers.messages import asked_in, head_of, tail_of
 from extensions.viewer.answers.overview import Answer, indexed, meaning
 from extensions.viewer.index.filters import IN_FLIGHT, Filters
-from extensions.viewer.runs.opened import OpenRun
+from extensions.viewer.runs.opened import STREAMS, OpenRun
+from pipelinerl.streams import StreamError
 
 NAMES = ("train", "held-out")  # indexed by `held_out`
 DROPPED = "dropped: "
+LINE = 120  # most characters of a prompt and of an answer in a list
+READ = 2000  # most tokens that are decoded for them
 
 
 def rollouts(run: OpenRun, filters: Filters, after: str | None) -> Answer:
@@ -17,7 +21,7 @@ def rollouts(run: OpenRun, filters: Filters, after: str | None) -> Answer:
     found = queries.page(filters, after)
     outcomes = [] if filters.held_out else [*queries.words("outcome"), IN_FLIGHT]
     return {
-        "rows": [row_answer(row) for row in found.rows],
+        "rows": [row_answer(row) | lines_of(run, row) for row in found.rows],
         "next": found.next,
         "total": run.following.progress.held_out if filters.held_out else run.following.progress.rollouts,
         "newest": queries.newest(filters.held_out),
@@ -66,6 +70,25 @@ def row_answer(row: sqlite3.Row) -> Answer:
         "finished_at": row["finished_at"],
         "seconds": row["finished_at"] - row["started_at"],
     }
+
+
+def lines_of(run: OpenRun, row: sqlite3.Row) -> Answer:
+    """Returns what a rollout was asked and its last answer, a line each; None: the record is deleted."""
+    try:
+        record = run.reader(STREAMS[NAMES[row["held_out"]]]).at(row["offset"])
+    except StreamError:
+        return {"asked": None, "answered": None}
+    assert isinstance(record, Rollout)
+    if not record.completions:
+        return {"asked": None, "answered": None}
+    first = record.completions[0].prompt_token_ids[-READ:].tolist()
+    asked = asked_in([*run.parts(first)])
+    return {"asked": head_of(asked, LINE), "answered": tail_of(_text(run, record.completions[-1]), LINE)}
+
+
+def _text(run: OpenRun, completion: Completion) -> str:
+    parts = run.parts(completion.token_ids[-READ:].tolist())
+    return "".join(text for text, is_special in parts if not is_special)
 
 
 def judged(rollout: Rollout) -> Answer:

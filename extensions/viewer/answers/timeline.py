@@ -1,8 +1,9 @@
 """Builds the timeline of a run: requests on each server by weight version, and spans of each process."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from sqlite3 import Row
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from contracts.records import WeightsPublished
 from extensions.viewer.answers.overview import Answer
@@ -13,10 +14,14 @@ from extensions.viewer.runs.opened import OpenRun
 from extensions.viewer.span_files import PLACES
 from extensions.viewer.tracks import Slice, Track, nested, rows
 
-MOST = 4000  # rollouts in one answer: those that ended last
-VERSIONS = 4  # length of the default window
+MOST = 4000  # rollouts whose requests are shown each by itself; those of more are merged
+BINS = 400  # most columns of merged requests
+RECENT = 500  # last rollouts among which an update is looked for that requests cross
+DURATIONS = 3  # of such a rollout, that the default window has before the update and after it
+VERSIONS = 4  # length of the default window if no request crosses an update
 OVERVIEW = 2000  # most publications on the axis of the whole run
 Updates = Mapping[int, WeightsPublished]  # by version
+Of = TypeVar("Of")
 
 
 class Bar(NamedTuple):
@@ -30,7 +35,7 @@ class Bar(NamedTuple):
 
 
 def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
-    """Returns the timeline between two unix times, by default that of the last VERSIONS versions."""
+    """Returns the timeline between two unix times, by default around the last update that requests cross."""
     with run.lock:
         updates = dict(run.following.state.published)
         run_began = run.following.state.began_at
@@ -38,11 +43,17 @@ def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
     published = list(updates.values())
     queries = run.queries
     if began is None or ended is None:
-        began, ended = _last_versions(published, queries)
+        began, ended = _around_update(updates, queries) or _last_versions(published, queries)
     with run.lock:
         spans = run.following.spans.between(began, ended)
-    found = queries.finished_between(began, ended, MOST)
-    bars = [bar for bar in _bars(run, found) if bar.ended > began and bar.began < ended]
+    rollouts = queries.count_between(began, ended)
+    of_servers: Iterable[Answer]
+    if rollouts > MOST:
+        of_servers = _merged(queries, names, began, ended)
+    else:
+        found = _bars(run, queries.finished_between(began, ended, MOST))
+        bars = [bar for bar in found if bar.ended > began and bar.began < ended]
+        of_servers = _servers(bars, names, updates)
     every = len(published) // OVERVIEW + 1
     return {
         "began": began,
@@ -51,10 +62,24 @@ def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
         "run_ended": published[-1].at if published else None,
         "published": [_publication(event) for event in _in_window(published, began, ended)],
         "versions": [[event.version, event.at] for event in published[::every]],
-        "tracks": [*_servers(bars, names, updates), *_processes(spans)],
-        "shown": len(bars),
-        "left_out": queries.count_between(began, ended) - len(found),
+        "tracks": [*of_servers, *_processes(spans)],
+        "rollouts": rollouts,
+        "is_merged": rollouts > MOST,
     }
+
+
+def _around_update(updates: Updates, queries: Queries) -> tuple[float, float] | None:
+    """Returns a window around the newest update that many requests cross, or None without one."""
+    found = [row for row in queries.crossings(RECENT) if row["version"] in updates]
+    many = max((row["rollouts"] for row in found), default=0) / 2
+    row = next((row for row in found if row["rollouts"] >= many), None)
+    if row is None:
+        return None
+    update = updates[row["version"]]
+    half = DURATIONS * max(row["seconds"], update.seconds, 0.01)
+    while queries.count_between(update.at - half, update.at + half) > MOST:
+        half /= 2
+    return update.at - half, update.at + half
 
 
 def _last_versions(published: Sequence[WeightsPublished], queries: Queries) -> tuple[float, float]:
@@ -98,14 +123,28 @@ def _bars(run: OpenRun, found: Sequence[Row]) -> Iterator[Bar]:
             yield Bar(completion.server, completion.began, completion.ended, completion, facts)
 
 
-def _servers(bars: list[Bar], names: dict[str, str], updates: Updates) -> Iterator[Answer]:
+def _merged(queries: Queries, names: Mapping[str, str], began: float, ended: float) -> Iterator[Answer]:
+    """Yields for each server how many requests it had at a time, by version, in bins of equal width."""
+    width = math.ceil((ended - began) / BINS)
+    by_server: dict[str, dict[int, list[tuple[int, float]]]] = {}
+    for url, second, version, busy_s in queries.loads_between(began, ended, width):
+        by_server.setdefault(url, {}).setdefault(second, []).append((version, busy_s / width))
+    for name, bins in _by_name(by_server, names):
+        yield {"process": name, "kind": "load", "rows": [], "width": width, "bins": sorted(bins.items())}
+
+
+def _servers(bars: list[Bar], names: Mapping[str, str], updates: Updates) -> Iterator[Answer]:
     by_server: dict[str, list[list[Answer]]] = {}
     for row in rows(bars):
         by_server.setdefault(row[0].server, []).append([_bar(bar, updates) for bar in row])
-    named = [(names.get(url, url), of_server) for url, of_server in by_server.items()]
-    named.sort(key=lambda pair: (len(pair[0]), pair[0]))  # server-9 before server-10
-    for name, of_server in named:
+    for name, of_server in _by_name(by_server, names):
         yield {"process": name, "kind": "server", "rows": of_server}
+
+
+def _by_name(by_url: Mapping[str, Of], names: Mapping[str, str]) -> list[tuple[str, Of]]:
+    """Returns the values with the names of the servers, server-9 before server-10."""
+    named = [(names.get(url, url), of_server) for url, of_server in by_url.items()]
+    return sorted(named, key=lambda pair: (len(pair[0]), pair[0]))
 
 
 def _bar(bar: Bar, updates: Updates) -> Answer:

@@ -1,10 +1,10 @@
 """Builds what one completion of a rollout is as a turn: what is new in its prompt, and the parsed answer."""
 
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, groupby
+from itertools import accumulate
 
 from contracts.records import Rollout
 from contracts.support.messages import one_line
+from extensions.viewer.answers.messages import Part, messages_of
 from extensions.viewer.answers.overview import Answer
 from extensions.viewer.answers.pieces import pieces_of
 from extensions.viewer.runs.opened import OpenRun
@@ -23,26 +23,21 @@ def prompt_of(run: OpenRun, record: Rollout, number: int) -> Answer:
     if earlier:
         before = record.completions[earlier[-1]]
         ids = ids[len(before.prompt_token_ids) + len(before.token_ids) :]
-    texts = []
+    texts: list[Part] = []
     left = PROMPT
-    for text, is_special in _texts(run, ids.tolist()):
+    for text, is_special in run.parts(ids.tolist()):
         texts.append((text[:left], is_special))
         left -= len(text)
         if left < 0:
             break
     return {
-        "prompt": texts,  # (text, True if it is a special token)
+        "prompt": texts,
+        "messages": messages_of(texts),
         "prompt_is_cut": left < 0,
         "prompt_tokens": len(record.completions[number].prompt_token_ids),
         "new_tokens": len(ids),
         "begins": not earlier,
     }
-
-
-def _texts(run: OpenRun, ids: Sequence[int]) -> Iterator[tuple[str, bool]]:
-    for is_special, some in groupby(ids, key=run.special_ids.__contains__):
-        for part in [[one] for one in some] if is_special else [list(some)]:
-            yield run.decode(part), is_special
 
 
 def answer_of(run: OpenRun, record: Rollout, number: int) -> Answer:

@@ -33,7 +33,7 @@ class Filters(BaseModel):
     length_from: Whole | None = None
     length_to: Whole | None = None
     mixed: bool = False  # only rollouts of groups whose rewards differ
-    sort: Literal["newest", "longest", "shortest", "best", "worst"] = "newest"
+    sort: Literal["mixed first", "newest", "longest", "shortest", "best", "worst"] = "mixed first"
 
     @property
     def held_out(self) -> bool:
@@ -48,28 +48,42 @@ class Filters(BaseModel):
 
 @dataclass(frozen=True)
 class Order:
-    """The order of a list, by a column of `rollouts`. Rows with equal values are ordered by offset."""
+    """The order of a list by columns, the last of which has a different value in each row."""
 
-    column: str
+    columns: tuple[str, ...]
     direction: Literal["ASC", "DESC"]
 
     @property
     def by(self) -> str:
-        return f"{self.column} {self.direction}, rollouts.offset {self.direction}"
+        return ", ".join(f"{column} {self.direction}" for column in self.columns)
 
     @property
     def after(self) -> str:
         """The SQL condition for rows after a cursor."""
         sign = "<" if self.direction == "DESC" else ">"
-        return f"({self.column}, rollouts.offset) {sign} (:value, :offset)"
+        values = ", ".join(f":cursor{place}" for place in range(len(self.columns)))
+        return f"({', '.join(self.columns)}) {sign} ({values})"
+
+    def cursor_of(self, text: str) -> dict[str, float]:
+        """Parses a cursor to the parameters of `after`. Raises NoSuchCursorError."""
+        try:
+            *others, offset = text.split(":")
+            values = [*map(float, others), int(offset)]
+        except ValueError:
+            values = []
+        if len(values) != len(self.columns) or not 0 <= values[-1] < LARGEST:
+            raise NoSuchCursorError(f"after={text} is not a cursor of a page in this order")
+        return {f"cursor{place}": value for place, value in enumerate(values)}
 
 
+OFFSET = "rollouts.offset"
 ORDERS = {
-    "newest": Order("rollouts.offset", "DESC"),
-    "longest": Order("tokens", "DESC"),
-    "shortest": Order("tokens", "ASC"),
-    "best": Order("reward", "DESC"),
-    "worst": Order("reward", "ASC"),
+    "mixed first": Order(("groups.least < groups.most", "groups.group_id", OFFSET), "DESC"),
+    "newest": Order((OFFSET,), "DESC"),
+    "longest": Order(("tokens", OFFSET), "DESC"),
+    "shortest": Order(("tokens", OFFSET), "ASC"),
+    "best": Order(("reward", OFFSET), "DESC"),
+    "worst": Order(("reward", OFFSET), "ASC"),
 }
 BOUNDS = {
     "version_from": "last_version >= :version_from",
@@ -104,18 +118,8 @@ def best_index(filters: Filters) -> str | None:
 
     SQLite cannot choose it, because it does not know how rare a word is.
     """
+    if filters.sort == "mixed first":
+        return "by_group"
     if filters.sort == "newest":
         return "by_status" if filters.status else "by_outcome" if filters.outcome else None
-    return "by_tokens" if ORDERS[filters.sort].column == "tokens" else "by_reward"
-
-
-def cursor_of(text: str) -> dict[str, float]:
-    """Parses a cursor to the parameters of `Order.after`. Raises NoSuchCursorError."""
-    value, _, offset = text.partition(":")
-    try:
-        cursor = {"value": float(value), "offset": int(offset)}
-    except ValueError:
-        cursor = None
-    if cursor is None or not 0 <= cursor["offset"] < LARGEST:
-        raise NoSuchCursorError(f"after={text} is not a cursor of a page")
-    return cursor
+    return "by_tokens" if ORDERS[filters.sort].columns[0] == "tokens" else "by_reward"

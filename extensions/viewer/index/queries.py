@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from extensions.viewer.index.filters import ORDERS, Filters, best_index, conditions_of, cursor_of
+from extensions.viewer.index.filters import ORDERS, Filters, best_index, conditions_of
 
 PAGE = 50  # rollouts
 NARROW = 0.1  # largest share of a stream for which a range of offsets is scanned without an index
@@ -17,6 +17,16 @@ COLUMNS = """
     step, advantage, lag, row_offset
 """
 TRAINED = "LEFT JOIN trainings ON trainings.rollout_id = rollouts.rollout_id AND rollouts.held_out = 0"
+
+
+def _tables(filters: Filters, hint: str) -> str:
+    """Returns the tables that a page is found in, joined in the order in which they are read."""
+    if filters.sort != "mixed first":
+        return f"rollouts {hint}"
+    same = "groups.held_out = :held_out AND groups.group_id = rollouts.group_id"
+    if hint == "NOT INDEXED":  # few rollouts
+        return f"rollouts {hint} CROSS JOIN groups ON {same}"
+    return f"groups INDEXED BY by_difference CROSS JOIN rollouts {hint} ON {same}"
 
 
 class Found(NamedTuple):
@@ -37,26 +47,27 @@ class Queries:
         values = filters.model_dump() | {"held_out": filters.held_out}
         if after is not None:
             conditions.append(order.after)
-            values |= cursor_of(after)
+            values |= order.cursor_of(after)
         numbers = {kind: self._number_of(kind, word) for kind, word in filters.words.items()}
         if None in numbers.values():
             return Found([], None)
         hint, offsets = self._hint_and_range(filters)
         if offsets:
             conditions.append("rollouts.offset BETWEEN :first AND :end")
+        keys = ", ".join(f"{column} AS key{place}" for place, column in enumerate(order.columns))
         # The rows of the page are found first, because only these are joined with the other tables.
         rows = self._db.execute(
-            f"WITH page AS (SELECT held_out, offset FROM rollouts {hint} WHERE {' AND '.join(conditions)}"
+            f"WITH page AS (SELECT rollouts.held_out, rollouts.offset, {keys}"
+            f" FROM {_tables(filters, hint)} WHERE {' AND '.join(conditions)}"
             f" ORDER BY {order.by} LIMIT {PAGE + 1})"
-            f" SELECT {COLUMNS} FROM page JOIN rollouts USING (held_out, offset) {TRAINED}"
-            f" ORDER BY {order.by}",
+            f" SELECT {COLUMNS}, page.* FROM page JOIN rollouts USING (held_out, offset) {TRAINED}"
+            f" ORDER BY {', '.join(f'key{place} {order.direction}' for place in range(len(order.columns)))}",
             values | numbers | offsets,
         ).fetchall()
         shown = rows[:PAGE]
         if len(rows) <= PAGE:
             return Found(shown, None)
-        last = shown[-1]
-        return Found(shown, f"{last[order.column.rpartition('.')[2]]!r}:{last['offset']}")
+        return Found(shown, ":".join(repr(shown[-1][f"key{place}"]) for place in range(len(order.columns))))
 
     def _hint_and_range(self, filters: Filters) -> tuple[str, dict[str, int]]:
         """Returns the query's index hint, and the range of offsets that contains the rows, if known."""
@@ -124,6 +135,28 @@ class Queries:
             began,
             ended,
         )
+
+    def loads_between(self, began: float, ended: float, width: int) -> list[sqlite3.Row]:
+        """Returns the time that requests took, by server, version, and bins of `width` seconds."""
+        found = self._db.execute(
+            "SELECT url, second - second % :width AS second, version, sum(busy_s) AS busy_s FROM loads"
+            " WHERE second > :began - :width AND second < :ended GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
+            {"began": began, "ended": ended, "width": width},
+        )
+        return found.fetchall()
+
+    def crossings(self, most: int) -> list[sqlite3.Row]:
+        """Returns the updates that some of the `most` last rollouts cross, newest first.
+
+        A row has the version, the number of rollouts that end with it, and their mean duration in seconds.
+        """
+        found = self._db.execute(
+            "SELECT last_version AS version, count(*) AS rollouts, avg(finished_at - started_at) AS seconds"
+            " FROM (SELECT * FROM rollouts WHERE held_out = 0 ORDER BY offset DESC LIMIT :most)"
+            " WHERE first_version < last_version GROUP BY last_version ORDER BY last_version DESC",
+            {"most": most},
+        )
+        return found.fetchall()
 
     def neighbours(self, held_out: bool, offset: int) -> tuple[int | None, int | None]:
         """Returns the offsets of the previous and the next rollout of the stream."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-SCHEMA = 3  # increase it when the tables change
+SCHEMA = 4  # increase it when the tables change
 TABLES = """
 CREATE TABLE positions (stream TEXT PRIMARY KEY, offset INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE words (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, word TEXT NOT NULL, UNIQUE (kind, word));
@@ -20,6 +20,7 @@ CREATE TABLE groups (
     held_out INTEGER NOT NULL, group_id INTEGER NOT NULL, least REAL NOT NULL, most REAL NOT NULL,
     PRIMARY KEY (held_out, group_id)
 ) WITHOUT ROWID;
+CREATE INDEX by_difference ON groups (held_out, least < most, group_id);
 CREATE TABLE trainings (
     rollout_id TEXT PRIMARY KEY, row_offset INTEGER NOT NULL, -- of its first row in the step
     step INTEGER NOT NULL, advantage REAL NOT NULL, lag INTEGER, sampled INTEGER NOT NULL,
@@ -28,6 +29,10 @@ CREATE TABLE trainings (
 CREATE TABLE servers (
     url TEXT PRIMARY KEY, requests INTEGER NOT NULL, tokens INTEGER NOT NULL, aborted INTEGER NOT NULL,
     last_at REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE loads ( -- time that requests took, by second and by the version that sampled then
+    second INTEGER NOT NULL, url TEXT NOT NULL, version INTEGER NOT NULL, busy_s REAL NOT NULL,
+    PRIMARY KEY (second, url, version)
 ) WITHOUT ROWID;
 CREATE TABLE versions (
     held_out INTEGER NOT NULL, version INTEGER NOT NULL,

@@ -4,6 +4,7 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from extensions.viewer.index.loads import loads_of
 from extensions.viewer.index.schema import INDEXES
 from extensions.viewer.index.slim import SlimRollout, Training
 
@@ -77,6 +78,8 @@ class Tables:
         self._widen_versions(held_out, ranges, [offset for _, offset in found])
         self._widen_groups(held_out, found)
         self._count_requests(rollout for rollout, _ in found)
+        if not held_out:
+            self._add_loads(rollout for rollout, _ in found)
         self.counts[held_out] += len(rows)
 
     def add_trainings(self, offset: int, trainings: Iterable[Training]) -> None:
@@ -146,6 +149,13 @@ class Tables:
             "INSERT INTO groups VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
             " least = min(least, excluded.least), most = max(most, excluded.most)",
             [(held_out, group, *bounds) for group, bounds in rewards.items()],
+        )
+
+    def _add_loads(self, rollouts: Iterable[SlimRollout]) -> None:
+        self._db.executemany(
+            "INSERT INTO loads VALUES (?, ?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET busy_s = busy_s + excluded.busy_s",
+            loads_of(completion for rollout in rollouts for completion in rollout.completions),
         )
 
     def _count_requests(self, rollouts: Iterable[SlimRollout]) -> None:

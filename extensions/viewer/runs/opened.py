@@ -4,6 +4,7 @@ import contextlib
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,12 @@ class OpenRun:
             return None
         model = with_moved_keys(self.config)["model"]
         return AnswerParser(model, str(model_directory(self.run_dir)), self.tokenizer)
+
+    def parts(self, ids: Sequence[int]) -> Iterator[tuple[str, bool]]:
+        """Yields the text of tokens; each special token is a part of its own, with True."""
+        for is_special, some in groupby(ids, key=self.special_ids.__contains__):
+            for part in [[one] for one in some] if is_special else [list(some)]:
+                yield self.decode(part), is_special
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of tokens, or their ids if the run has no tokenizer."""

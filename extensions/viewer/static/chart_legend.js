@@ -2,9 +2,10 @@
 
 import { lineColour } from "./colours.js";
 import { el } from "./dom.js";
-import { NOT_RECORDED } from "./format.js";
+import { NOT_RECORDED, formatCount } from "./format.js";
 
-export function chartLegend(lines, text) {
+/** x: what the chart is over, `versions` or a plural noun. */
+export function chartLegend(lines, text, x) {
   const values = lines.map(() => el("b", {}));
   const at = el("span", { class: "at" });
   const entries = lines.map((line, index) =>
@@ -23,7 +24,8 @@ export function chartLegend(lines, text) {
       shown = Math.max(shown ?? 0, point?.[0] ?? 0);
       values[index].textContent = point === null ? NOT_RECORDED : text(point[1]);
     });
-    at.textContent = shown === null ? "" : `${version === null ? "last" : "at"} v${shown}`;
+    const place = x === "versions" ? `v${shown}` : `${formatCount(shown)} ${x}`;
+    at.textContent = shown === null ? "" : `${version === null ? "last" : "at"} ${place}`;
   };
   return { element: el("p", { class: "legend" }, entries, at), show };
 }

@@ -14,11 +14,11 @@ const DASHES = [[], [6, 3], [2, 3], [8, 3, 2, 3]];
 export function lineChart(chart, marks, signal) {
   const lines = chart.lines.map((line) => ({ ...line, points: new Map(line.points) }));
   const place = el("div", { class: "plot" });
-  const legend = chartLegend(lines, valueFormat(chart.y));
+  const legend = chartLegend(lines, valueFormat(chart.y), chart.x);
   const figure = el(
     "figure",
     { class: "chart", data: { chart: chart.id }, "aria-label": describeChart(chart) },
-    el("figcaption", {}, chart.title),
+    el("figcaption", {}, chart.x === "versions" ? chart.title : `${chart.title}, over ${chart.x}`),
     place,
     legend.element,
   );
@@ -53,7 +53,8 @@ function describeChart(chart) {
   const lasts = chart.lines
     .filter((line) => line.points.length > 0)
     .map((line) => `${line.name} last ${valueFormat(chart.y)(line.points.at(-1)[1])}`);
-  return `${chart.title} over weight versions; ${lasts.join(", ") || "no points"}`;
+  const over = chart.x === "versions" ? "weight versions" : chart.x;
+  return `${chart.title} over ${over}; ${lasts.join(", ") || "no points"}`;
 }
 
 /** All lines on the versions of any of them: [versions, values of line 1, ...], null where a line has none. */
@@ -84,9 +85,9 @@ function plotOptions(chart, lines, marks, legend) {
     axes: [plotAxis((values) => values.map(wholeVersion), 24), plotAxis((values) => values.map(text), 50)],
     series: [{}, ...lines.map(plotLine)],
     legend: { show: false },
-    cursor: { sync: { key: "versions" }, y: false, points: { size: 5 } },
+    cursor: { sync: { key: chart.x }, y: false, points: { size: 5 } },
     hooks: {
-      drawAxes: [(plot) => drawMarks(plot, marks)],
+      drawAxes: [(plot) => drawMarks(plot, chart.x === "versions" ? marks : [])],
       setCursor: [(plot) => legend.show(pointedVersion(plot))],
     },
   };

@@ -33,19 +33,14 @@ export function turnView(given) {
 }
 
 function foldedTokens({ turn, fold }, place) {
-  const listen = { toggle: (event) => fold.set(event.target.open) };
-  const properties = { class: "raw", open: fold.isOpen, data: { raw: turn }, listen };
-  return el("details", properties, el("summary", { class: "faint" }, "its tokens one by one"), place);
+  const summary = el("summary", { class: "faint" }, "its tokens one by one");
+  const details = el("details", { class: "raw", open: fold.isOpen, data: { raw: turn } }, summary, place);
+  summary.addEventListener("click", () => fold.set(!details.open));
+  return details;
 }
 
 function promptView(completion, turn) {
-  const text = el(
-    "div",
-    { class: "sample prompt-text", tabindex: "0", data: { prompt: "" } },
-    completion.prompt.map(([part, isSpecial]) =>
-      isSpecial ? el("span", { class: "special" }, sampleNodes(part)) : sampleNodes(part),
-    ),
-  );
+  const text = promptText(completion);
   const whole = plural(completion.prompt_tokens, "token");
   const title = completion.begins
     ? `prompt, ${whole}`
@@ -59,6 +54,28 @@ function promptView(completion, turn) {
     { class: "prompt" },
     el("p", { class: "note" }, OWN_SEQUENCE),
     el("details", {}, el("summary", { class: "faint" }, summary), text),
+  );
+}
+
+/** {prompt: parts of text, messages}: the messages of a prompt, and folded the text that the model reads. */
+export function promptText({ prompt, messages }) {
+  const parts = prompt.map(([part, isSpecial]) =>
+    isSpecial ? el("span", { class: "special" }, sampleNodes(part)) : sampleNodes(part),
+  );
+  const whole = el("div", { class: "sample prompt-text", tabindex: "0", data: { prompt: "" } }, parts);
+  if (messages.length === 0) {
+    return whole;
+  }
+  const folded = el("summary", { class: "faint" }, "as the model reads it, with special tokens");
+  return [messages.map(messageView), el("details", {}, folded, whole)];
+}
+
+function messageView([role, text]) {
+  return el(
+    "div",
+    { class: "message", data: { role } },
+    el("p", { class: "role" }, role),
+    el("div", { class: "sample", tabindex: "0" }, sampleNodes(text)),
   );
 }
 

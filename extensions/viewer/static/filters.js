@@ -3,7 +3,7 @@
 import { button, el } from "./dom.js";
 import { plainText } from "./text.js";
 
-const SORTS = ["newest", "longest", "shortest", "worst", "best"];
+const SORTS = ["mixed first", "newest", "longest", "shortest", "worst", "best"];
 const FILTER_NAMES = [
   "stream",
   "version_from",
@@ -18,7 +18,7 @@ const FILTER_NAMES = [
   "mixed",
   "sort",
 ];
-const PRESET = { stream: "train", sort: "newest" };
+const PRESET = { stream: "train", sort: "mixed first" };
 
 /** The filters that differ from those of a list without any. */
 export function filtersOf(query) {

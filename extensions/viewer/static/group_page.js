@@ -1,6 +1,7 @@
 // One group: its members side by side, and what became of it.
 
 import { apiPath, get } from "./api.js";
+import { promptText } from "./completion.js";
 import { alertBox, button, el, facts, replace, section } from "./dom.js";
 import { NOT_RECORDED, formatCount, formatNumber, formatTime, versionText } from "./format.js";
 import { movesBetween } from "./keys.js";
@@ -24,11 +25,7 @@ export async function showGroup(page) {
       "div",
       { class: "prompt" },
       el("p", { class: "faint" }, "prompt"),
-      el(
-        "div",
-        { class: "sample prompt-text", tabindex: "0", data: { prompt: "" } },
-        sampleNodes(group.prompt ?? ""),
-      ),
+      promptText(group),
     ),
     el(
       "div",

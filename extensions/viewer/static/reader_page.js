@@ -12,7 +12,8 @@ import { tokenPainter } from "./token_colours.js";
 import { tokenReadout } from "./token_readout.js";
 
 let lastColouring = "weights";
-let showsTokens = false; // as the reader has left it, also for the next rollout
+const SHORT = 64; // most tokens of a rollout whose tokens are shown at once
+let showsTokens = null; // as the reader has left it, also for the next rollout; null: not touched
 
 export async function showReader(page) {
   await openRun(page);
@@ -23,7 +24,7 @@ export async function showReader(page) {
     lastColouring = colouring;
   });
   const readout = tokenReadout();
-  const fold = { isOpen: showsTokens, set: (isOpen) => (showsTokens = isOpen) };
+  const fold = { isOpen: showsTokens ?? rollout.tokens <= SHORT, set: (isOpen) => (showsTokens = isOpen) };
   const turns = rollout.completions.map((completion, turn) =>
     turnView({ rollout, completion, turn, path, painter, fold, signal: page.signal }),
   );

@@ -14,9 +14,10 @@ const ROLLOUT_COLUMNS = [
   },
   { title: "rollout", cell: (row, run) => el("a", { href: rolloutLink(run, row.r) }, row.id) },
   { title: "domain", isCut: true, cell: (row) => row.domain },
-  { title: "problem", isWide: true, isCut: true, cell: (row) => row.problem },
-  { title: "status", isCut: true, cell: (row) => statusText(row.status) },
+  { title: "prompt", isCut: true, isText: true, cell: (row) => lineText(row.asked) },
+  { title: "answer", isCut: true, isText: true, cell: (row) => lineText(row.answered) },
   { title: "reward", isNumber: true, cell: (row) => formatNumber(row.reward) },
+  { title: "status", isCut: true, cell: (row) => statusText(row.status) },
   { title: "advantage", isNumber: true, cell: (row) => formatNumber(row.advantage) },
   { title: "tokens", isNumber: true, cell: (row) => formatCount(row.tokens) },
   { title: "turns", isNumber: true, cell: (row) => formatCount(row.turns) },
@@ -28,8 +29,12 @@ const ROLLOUT_COLUMNS = [
 ];
 
 export function rolloutTable(run, rows) {
-  const hasTurns = rows.some((row) => row.turns > 1);
-  const shown = ROLLOUT_COLUMNS.filter((column) => column.title !== "turns" || hasTurns);
+  const unshown = new Set([
+    rows.some((row) => row.turns > 1) ? "" : "turns",
+    new Set(rows.map((row) => row.domain)).size > 1 ? "" : "domain",
+    rows.some((row) => row.status !== "ok") ? "" : "status",
+  ]);
+  const shown = ROLLOUT_COLUMNS.filter((column) => !unshown.has(column.title));
   const columns = shown.map((column) => ({ ...column, cell: (row) => column.cell(row, run) }));
   const rowProperties = (row) => ({
     class: "opens",
@@ -37,6 +42,11 @@ export function rolloutTable(run, rows) {
     listen: { click: (event) => openRow(event, rolloutLink(run, row.r)) },
   });
   return dataTable(columns, rows, { label: "rollouts", rowProperties, empty: "No rollout is like this." });
+}
+
+/** A prompt or an answer in one line; null: not recorded, or no tokens. */
+function lineText(line) {
+  return line === null || line === "" ? el("span", { class: "faint" }, NOT_RECORDED) : line;
 }
 
 function openRow(event, link) {

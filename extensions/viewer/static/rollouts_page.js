@@ -50,7 +50,7 @@ function pageLinks(run, filters, after, next) {
     after === null ? null : el("a", { href: to(null), data: { first: "" } }, "first page"),
     next === null
       ? null
-      : el("a", { href: to(next), data: { older: "" } }, filters.sort ? "next 50" : "older"),
+      : el("a", { href: to(next), data: { older: "" } }, filters.sort === "newest" ? "older" : "next 50"),
   );
 }
 

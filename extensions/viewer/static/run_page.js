@@ -100,6 +100,7 @@ function aboutRun(run) {
   return section(
     "About",
     facts([
+      ["note", run.note],
       ["directory", el("code", {}, run.run_dir)],
       ["began", formatTime(run.started_at)],
       ["last record", formatTime(run.updated_at)],

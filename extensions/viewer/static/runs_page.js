@@ -65,9 +65,12 @@ function runTable(runs, choose) {
     },
     { title: "took", isNumber: true, cell: (run) => formatSeconds(run.wall_s) },
     { title: "began", isNumber: true, cell: (run) => formatTime(run.started_at) },
+    { title: "note", isWide: true, cell: (run) => run.note },
     { title: "differs from the newest in", isWide: true, cell: (run) => differences(run.differs) },
   ];
-  return dataTable(columns, runs, {
+  const hasNotes = runs.some((run) => run.note);
+  const shown = columns.filter((column) => column.title !== "note" || hasNotes);
+  return dataTable(shown, runs, {
     label: "runs",
     rowProperties: (run) => ({ data: { run: run.name } }),
     empty: "There is no run in this directory.",

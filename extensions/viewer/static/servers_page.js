@@ -7,6 +7,7 @@ import { openRun } from "./live.js";
 import { versionChip } from "./rollout_rows.js";
 import { dataTable } from "./table.js";
 
+const STATE_CLASS = { live: "good", "left: the run ended": "faint" };
 const ASK_EVERY_MS = 3000;
 
 const SERVER_COLUMNS = [
@@ -15,7 +16,7 @@ const SERVER_COLUMNS = [
     title: "state",
     isWide: true,
     cell: (row) => [
-      el("span", { class: row.state === "live" ? "good" : "bad" }, row.state),
+      el("span", { class: STATE_CLASS[row.state] ?? "bad" }, row.state),
       below(`joined ${clockOf(row.joined_at)}`),
     ],
   },

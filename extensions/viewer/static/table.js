@@ -2,7 +2,7 @@
 
 import { el } from "./dom.js";
 
-/** Rows as a table. A column is {title, cell(row), note, isNumber, isWide, isCut}; `rowData(row)` names a row for tests. */
+/** Rows as a table. A column is {title, cell(row), note, isNumber, isWide, isCut, isText}; `rowData(row)` names a row for tests. */
 export function dataTable(columns, rows, { label, rowProperties = () => ({}), empty = "none" }) {
   const head = el(
     "tr",
@@ -36,6 +36,7 @@ function columnClass(column) {
     column.isNumber ? "number" : null,
     column.isWide ? "wide" : null,
     column.isCut ? "cut" : null,
+    column.isText ? "line" : null,
   ].filter((name) => name !== null);
   return names.length === 0 ? {} : { class: names.join(" ") };
 }

@@ -3,10 +3,9 @@
 import { VERSION_COLOURS, sheetColour, versionIndex } from "./colours.js";
 import { plainText } from "./text.js";
 import { processColour } from "./timeline_colours.js";
-import { HEAD_HEIGHT, LABELS_WIDTH } from "./timeline_layout.js";
+import { LABELS_WIDTH } from "./timeline_layout.js";
 
 const NAME_ROOM = 7;
-const HATCH = 9;
 
 /** The bars of requests that can be seen, in pixels. */
 export function serverBars({ layout, span, xOf }) {
@@ -66,41 +65,11 @@ export function fillBars({ context }, bars) {
   });
 }
 
-/** Hatches the time before the first request where earlier ones were left out. */
-export function drawLeftOut({ context, data, layout, xOf }, bars) {
-  if (data.left_out === 0 || bars.length === 0) {
-    return;
-  }
-  const left = Math.max(xOf(data.began), LABELS_WIDTH);
-  const right = xOf(firstBegin(data.tracks));
-  const servers = layout.placed.filter(({ track }) => track.kind === "server");
-  const bottom = servers.at(-1).top + servers.at(-1).height;
-  context.save();
-  context.beginPath();
-  context.rect(left, HEAD_HEIGHT, right - left, bottom - HEAD_HEIGHT);
-  context.clip();
-  context.strokeStyle = sheetColour("--rule");
-  context.beginPath();
-  for (let x = left - (bottom - HEAD_HEIGHT); x < right; x += HATCH) {
-    context.moveTo(x, bottom);
-    context.lineTo(x + bottom - HEAD_HEIGHT, HEAD_HEIGHT);
-  }
-  context.stroke();
-  context.restore();
-}
-
-function firstBegin(tracks) {
-  const begins = tracks
-    .filter((track) => track.kind === "server")
-    .flatMap((track) => track.rows.map((row) => row[0]?.t ?? Infinity));
-  return Math.min(...begins);
-}
-
 export function drawProcesses(area) {
   const { layout, span, xOf } = area;
   const slices = [];
   for (const { track, top, rowHeight, depth } of layout.placed.filter(
-    (place) => place.track.kind !== "server",
+    (place) => place.track.kind === "process",
   )) {
     track.rows.forEach((row, index) => {
       for (const slice of row.filter((one) => one.e >= span.began && one.t <= span.ended)) {

@@ -7,7 +7,7 @@ import { runLink } from "./router.js";
 
 const LOAD_AFTER_MS = 150;
 
-/** Gets the data of a span of time and shows that span; null is the last four versions. */
+/** Gets the data of a span of time and shows that span; null is the last update that requests cross. */
 export async function loadSpan(view, span) {
   const data = await newestAnswer(view, span);
   if (data !== null) {
@@ -36,15 +36,15 @@ export function stopLoading(view) {
   view.requests += 1;
 }
 
-function noteOn({ shown, left_out: leftOut }) {
+function noteOn({ rollouts, is_merged: isMerged }) {
   if (isReport) {
     return "This file has the requests of this time only, not those of the whole run.";
   }
-  if (leftOut === 0) {
+  if (!isMerged) {
     return "";
   }
-  const earlier = `${formatCount(leftOut)} earlier ones are left out, where it is hatched: zoom in there.`;
-  return `The newest ${formatCount(shown)} requests of this time are shown; ${earlier}`;
+  const shown = "the height is how many requests a server has at a time, the colours are their weights";
+  return `The requests of ${formatCount(rollouts)} rollouts are merged: ${shown}. Zoom in, or click, to see each.`;
 }
 
 /** Shows another span at once with the data that are there, and asks for those that are not. */
@@ -59,8 +59,8 @@ export function moveSpan(view, span) {
 
 async function settle(view, span) {
   history.replaceState(history.state, "", withQuery(runLink(view.page.route.run, "timeline"), span));
-  const { began, ended, left_out: leftOut } = view.data;
-  const isHere = span.began >= began && span.ended <= ended && leftOut === 0;
+  const { began, ended, is_merged: isMerged } = view.data;
+  const isHere = span.began >= began && span.ended <= ended && !isMerged;
   if (!isHere && !isReport) {
     await loadSpan(view, span).then(view.draw, (error) => showLoadError(view, error));
   }

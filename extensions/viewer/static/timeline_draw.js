@@ -1,10 +1,11 @@
 // Draws the timeline on its canvas.
 
 import { VERSION_COLOURS, sheetColour, versionIndex } from "./colours.js";
-import { formatClock } from "./format.js";
+import { formatClock, formatNumber } from "./format.js";
 import { plainText } from "./text.js";
-import { chosenBar, drawLeftOut, drawProcesses, fillBars, serverBars } from "./timeline_bars.js";
+import { chosenBar, drawProcesses, fillBars, serverBars } from "./timeline_bars.js";
 import { AXIS_HEIGHT, HEAD_HEIGHT, LABELS_WIDTH, timelineLayout } from "./timeline_layout.js";
+import { drawLoads, loadColumns, mostAtATime } from "./timeline_loads.js";
 import { axisTicks } from "./timeline_span.js";
 
 const FONT = "11px system-ui, sans-serif";
@@ -35,7 +36,8 @@ export function drawTimeline(view) {
   drawAxis(area);
   view.bars = serverBars(area);
   fillBars(area, view.bars);
-  drawLeftOut(area, view.bars);
+  view.columns = loadColumns(area);
+  drawLoads(area, view.columns);
   view.slices = drawProcesses(area);
   drawPublications(area);
   drawSelected({ ...area, bars: view.bars });
@@ -145,11 +147,12 @@ function drawLabels({ context, layout }) {
   context.textAlign = "right";
   for (const { track, top, rowHeight, height } of layout.placed) {
     context.fillStyle = sheetColour("--ink");
-    const y = track.kind === "server" ? top + 7 : top + rowHeight / 2;
+    const y = track.kind === "process" ? top + rowHeight / 2 : top + 7;
     context.fillText(plainText(track.process), LABELS_WIDTH - 8, y, LABELS_WIDTH - 12);
-    if (track.kind === "server" && height > 26) {
+    if (track.kind !== "process" && height > 26) {
+      const most = track.kind === "load" ? formatNumber(mostAtATime(track)) : track.rows.length;
       context.fillStyle = sheetColour("--faint");
-      context.fillText(`${track.rows.length} at a time`, LABELS_WIDTH - 8, y + 14, LABELS_WIDTH - 12);
+      context.fillText(`${most} at a time`, LABELS_WIDTH - 8, y + 14, LABELS_WIDTH - 12);
     }
   }
 }

@@ -4,9 +4,11 @@ import { el, replace } from "./dom.js";
 import { formatNumber, formatPercent, formatSeconds, plural } from "./format.js";
 import { chosenBar } from "./timeline_bars.js";
 import { LABELS_WIDTH } from "./timeline_layout.js";
+import { atATime } from "./timeline_loads.js";
 import { panned, zoomed } from "./timeline_span.js";
 
 const WHEEL_ZOOM = 0.0015;
+const CLICK_ZOOM = 0.2;
 const DRAG_LEAST = 4;
 const LINE_REACH = 3;
 
@@ -67,6 +69,8 @@ function endDrag(view, drag, event) {
     view.draw();
     if (bar !== undefined) {
       view.open(bar);
+    } else if (thingAt(view.columns, event) !== undefined) {
+      view.moveTo(zoomed(view.span, CLICK_ZOOM, timeAt(view, event.offsetX)));
     }
     return;
   }
@@ -83,17 +87,20 @@ function thingAt(things, { offsetX, offsetY }) {
 function pointAt(view, event) {
   const bar = thingAt(view.bars, event);
   const slice = thingAt(view.slices, event);
+  const column = thingAt(view.columns, event);
   const near = view.data.published.find(
     ({ at }) => Math.abs(view.area.xOf(at) - event.offsetX) <= LINE_REACH,
   );
-  view.elements.canvas.style.cursor = bar === undefined ? "crosshair" : "pointer";
+  view.elements.canvas.style.cursor = bar ? "pointer" : column ? "zoom-in" : "crosshair";
   const text = bar
     ? describeRequest(view, bar)
     : slice
       ? describeSlice(view, slice)
       : near
         ? describePublication(view, near)
-        : null;
+        : column
+          ? describeColumn(view, column)
+          : null;
   replace(
     view.elements.line,
     text ?? el("span", { class: "number" }, `${afterBegin(view, timeAt(view, event.offsetX))}`),
@@ -113,6 +120,13 @@ function describeRequest(view, { slice, process, row }) {
   const took = formatSeconds(slice.e - slice.t);
   const what = `request of rollout ${slice.id} on ${process}, row ${row + 1}: ${slice.status}`;
   return `${what}, ${plural(slice.tokens, "token")} in ${took}, ${weights}; began ${afterBegin(view, slice.t)}`;
+}
+
+function describeColumn(view, { at, seconds, versions, process }) {
+  const all = atATime(versions);
+  const shares = versions.map(([version, requests]) => `v${version} ${formatPercent(requests / all)}`);
+  const when = `${afterBegin(view, at)}, ${formatSeconds(seconds)} long`;
+  return `${process}: ${formatNumber(all)} requests at a time, weights ${shares.join(", ")}; ${when}`;
 }
 
 function describeSlice(view, { slice, process }) {

@@ -123,7 +123,7 @@ function tools(view) {
       move((_, data) => wholeRun(data)),
       { data: { whole: "" } },
     ),
-    button("last versions", () => loadNewest(view), { data: { newest: "" } }),
+    button("last update", () => loadNewest(view), { data: { newest: "" } }),
     view.page.run.is_live ? follow : null,
     el("span", { class: "faint" }, "wheel: zoom · drag: choose a time · shift and drag: move"),
   );

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from contracts.records import Settled, Started, StepClosed, VersionSpan
+from extensions.viewer.answers import timeline
+from extensions.viewer.runs.directory import Runs
 from tests.builders import completion
 from tests.extensions.viewer.recorded_run import (
     BEGIN,
@@ -21,7 +23,7 @@ RUN = "runs/a-run"
 
 def links(viewer) -> list[str]:
     """The training rollouts, in the order of their records."""
-    rows = viewer.get(f"{RUN}/rollouts")["rows"]
+    rows = viewer.get(f"{RUN}/rollouts?sort=newest")["rows"]
     assert len(rows) == 32
     return [row["r"] for row in reversed(rows)]
 
@@ -48,9 +50,9 @@ def test_each_token_has_what_its_record_says_of_it(viewer, records):
 def test_the_timeline_has_each_request_where_it_was(viewer, records):
     answer = viewer.get(f"{RUN}/timeline?began={BEGIN}&ended={BEGIN + 100}")
     servers = {track["process"]: track["rows"] for track in answer["tracks"] if track["kind"] == "server"}
-    assert servers.keys() == {"server-0", "server-1"} and answer["left_out"] == 0
+    assert servers.keys() == {"server-0", "server-1"} and not answer["is_merged"]
     bars = {(name, bar["id"]): bar for name, rows in servers.items() for row in rows for bar in row}
-    assert len(bars) == len(records) == answer["shown"]
+    assert len(bars) == len(records) == answer["rollouts"]
     for record in records:
         (made,) = record.completions
         bar = bars[f"server-{SERVERS.index(made.server)}", record.rollout_id]
@@ -63,6 +65,42 @@ def test_the_timeline_has_each_request_where_it_was(viewer, records):
         for row in rows:
             assert all(a["e"] <= b["t"] for a, b in zip(row, row[1:], strict=False))
     assert [event["version"] for event in answer["published"]] == [0, 1, 2, 3, 4]
+
+
+def test_many_requests_are_merged_by_server_second_and_version(viewer, records, monkeypatch, runs_directory):
+    run = Runs(runs_directory).get("a-run")
+    run.following.wait_until_read()
+    monkeypatch.setattr(timeline, "MOST", len(records) - 1)
+    monkeypatch.setattr(timeline, "BINS", 25)
+    answer = timeline.timeline(run, BEGIN, BEGIN + 50)
+    run.close()
+    assert answer["is_merged"] and answer["rollouts"] == len(records)
+    loads = {track["process"]: track for track in answer["tracks"] if track["kind"] == "load"}
+    assert loads.keys() == {"server-0", "server-1"}
+    for server, track in enumerate(loads.values()):
+        assert track["width"] == 2  # seconds
+        busy = {}
+        for _, versions in track["bins"]:
+            for version, at_a_time in versions:
+                busy[version] = busy.get(version, 0) + at_a_time * track["width"]
+        of_server = [
+            made for record in records for made in record.completions if made.server == SERVERS[server]
+        ]
+        spans = [span for made in of_server for span in made.spans]
+        # 6 tokens in 6 seconds
+        assert busy == {v: sum(s.end - s.start for s in spans if s.version == v) for v in range(5)}
+
+
+def test_the_timeline_opens_where_requests_cross_an_update(viewer):
+    answer = viewer.get(f"{RUN}/timeline")
+    # All of the last requests end with version 4, and take 6 seconds.
+    assert (answer["began"], answer["ended"]) == (BEGIN + 4 * STEP_S - 18, BEGIN + 4 * STEP_S + 18)
+
+
+def test_groups_with_different_rewards_are_listed_first_with_prompt_and_answer(viewer):
+    rows = viewer.get(f"{RUN}/rollouts")["rows"]
+    assert [row["group"] for row in rows[::4]] == [6, 4, 2, 0, 7, 5, 3, 1]
+    assert {(row["asked"], row["answered"]) for row in rows} == {("1 2 3", "4 5 6 7 8 9")}
 
 
 def test_the_trainers_spans_are_beside_the_requests(viewer):
@@ -120,7 +158,7 @@ def test_a_group_has_its_members_side_by_side(viewer):
     assert [member["text"] for member in answer["members"]] == ["4 5 6 7 8 9"] * 4
     assert [member["why"] for member in answer["members"]] == ["wrong", "right"] * 2
     assert answer["expected"] == "9"
-    assert (answer["previous"], answer["next"], answer["prompt"]) == (1, 3, "1 2 3")
+    assert (answer["previous"], answer["next"], answer["prompt"]) == (1, 3, [["1 2 3", False]])
     assert viewer.get(f"{RUN}/groups/7")["next"] is None
     lines = viewer.get(f"{RUN}/groups/2/story")["lines"]
     assert lines[0].startswith("group 2;") and "trained: its step made version 2" in lines[-1]

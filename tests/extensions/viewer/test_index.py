@@ -85,14 +85,15 @@ def test_each_row_is_what_the_records_say(small):
         (Filters(stream="held-out"), lambda r: False),
     ],
 )
-@pytest.mark.parametrize("sort", ["newest", "longest", "shortest", "best", "worst"])
+@pytest.mark.parametrize("sort", ["mixed first", "newest", "longest", "shortest", "best", "worst"])
 def test_filters_find_what_they_say_in_the_order_that_is_asked_for(small, filters, wanted, sort):
     run, queries = small
     rows = all_rows(queries, filters.model_copy(update={"sort": sort}))
     records = [entry.record for entry in run.streams.reader("rollouts").read(timeout_s=0)]
     assert {row["rollout_id"] for row in rows} == {record.rollout_id for record in records if wanted(record)}
     key = {"newest": "offset", "best": "reward", "worst": "reward"}.get(sort, "tokens")
-    values = [row[key] for row in rows]
+    of_groups = [(row["group_id"] % 2 == 0, row["group_id"], row["offset"]) for row in rows]
+    values = of_groups if sort == "mixed first" else [row[key] for row in rows]
     assert values == sorted(values, reverse=sort not in ("shortest", "worst"))
 
 
@@ -103,7 +104,7 @@ def test_pages_visit_each_rollout_once_while_others_are_appended(tmp_path):
     index = Index(tmp_path / "i", run.streams, state)
     while index.advance():
         pass
-    for sort in ("newest", "best"):
+    for sort in ("newest", "best", "mixed first"):
         queries = Queries(open_to_read(tmp_path / "i"))
         before = {row["offset"] for row in all_rows(queries)}
         found = queries.page(Filters(sort=sort))

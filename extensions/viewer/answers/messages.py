@@ -1,0 +1,80 @@
+"""Finds the messages of a prompt by the special tokens that name their roles, and cuts texts to one line.
+
+Text that spells a special token is no special token, so it begins no message.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+ROLES = {
+    "system": "system",
+    "developer": "developer",
+    "user": "user",
+    "human": "user",
+    "inst": "user",
+    "assistant": "assistant",
+    "model": "assistant",
+    "/inst": "assistant",
+    "tool": "tool",
+    "ipython": "tool",
+    "observation": "tool",
+}
+MARKS = "<>|｜[]_▁ \n"  # around the name of a role in a special token
+HEADER = re.compile(rf"({'|'.join(filter(str.isalpha, ROLES))})(?:\n|\Z)")  # after a special token
+CUT = "…"
+Part = tuple[str, bool]  # (text, True if it is a special token)
+
+
+class Message(NamedTuple):
+    role: str
+    text: str
+
+
+def messages_of(parts: Iterable[Part]) -> list[Message]:
+    """Returns the messages of a prompt, or none if no special token names a role.
+
+    Text before the first role is the system's. Messages without text are left out, such as the one that the
+    model is to write.
+    """
+    found = [Message(role, text.strip()) for role, text in _by_role(parts)]
+    return [message for message in found if message.text] if len(found) > 1 else []
+
+
+def _by_role(parts: Iterable[Part]) -> Iterator[tuple[str, str]]:
+    role = "system"
+    text = ""
+    is_after_special = False
+    for part, is_special in parts:
+        if is_special:
+            named = ROLES.get(part.strip(MARKS).lower())
+            header = None
+        else:
+            header = HEADER.match(part) if is_after_special else None
+            named = ROLES[header[1]] if header else None
+        if named:
+            yield role, text
+            role = named
+            text = part[header.end() :] if header else ""
+        elif not is_special:
+            text += part
+        is_after_special = is_special
+    yield role, text
+
+
+def asked_in(parts: Sequence[Part]) -> str:
+    """Returns what a prompt asks: its last message that is not the model's, or else all of its text."""
+    asked = [message.text for message in messages_of(parts) if message.role != "assistant"]
+    return asked[-1] if asked else "".join(text for text, is_special in parts if not is_special)
+
+
+def head_of(text: str, most: int) -> str:
+    """Returns the beginning of a text as one line of at most `most` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + CUT
+
+
+def tail_of(text: str, most: int) -> str:
+    """Returns the end of a text as one line of at most `most` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else CUT + line[-most + 1 :]
