@@ -73,8 +73,10 @@ def answers_of(run: OpenRun) -> Iterator[tuple[str, Answer]]:
         yield f"{here}/groups/{group['id']}", group
         yield f"{here}/groups/{group['id']}/story", {"lines": None}
     members = [member for group in shown_groups for member in group["members"]]
-    yield f"{here}/rollouts", rollouts.rollouts(run, Filters(), None) | {"rows": members, "next": None}
-    read = [reader.rollout(run, "train", int(member["r"].partition("/")[2])) for member in members]
+    offsets = [int(member["r"].partition("/")[2]) for member in members]
+    lines = [member | rollouts.lines_of(run, False, at) for member, at in zip(members, offsets, strict=True)]
+    yield f"{here}/rollouts", rollouts.rollouts(run, Filters(), None) | {"rows": lines, "next": None}
+    read = [reader.rollout(run, "train", offset) for offset in offsets]
     for rollout in _with_neighbours(read, "r"):
         yield f"{here}/rollouts/{rollout['r']}", rollout
 

@@ -21,7 +21,7 @@ def rollouts(run: OpenRun, filters: Filters, after: str | None) -> Answer:
     found = queries.page(filters, after)
     outcomes = [] if filters.held_out else [*queries.words("outcome"), IN_FLIGHT]
     return {
-        "rows": [row_answer(row) | lines_of(run, row) for row in found.rows],
+        "rows": [row_answer(row) | lines_of(run, row["held_out"], row["offset"]) for row in found.rows],
         "next": found.next,
         "total": run.following.progress.held_out if filters.held_out else run.following.progress.rollouts,
         "newest": queries.newest(filters.held_out),
@@ -72,10 +72,10 @@ def row_answer(row: sqlite3.Row) -> Answer:
     }
 
 
-def lines_of(run: OpenRun, row: sqlite3.Row) -> Answer:
+def lines_of(run: OpenRun, held_out: bool, offset: int) -> Answer:
     """Returns what a rollout was asked and its last answer, a line each; None: the record is deleted."""
     try:
-        record = run.reader(STREAMS[NAMES[row["held_out"]]]).at(row["offset"])
+        record = run.reader(STREAMS[NAMES[held_out]]).at(offset)
     except StreamError:
         return {"asked": None, "answered": None}
     assert isinstance(record, Rollout)

@@ -17,7 +17,7 @@ GROUP = 8
 TOKENS = 256
 OWN_BYTES = 250e6
 QUERIES = (
-    "", "&sort=worst", "&sort=longest", "&outcome=trained&sort=best",
+    "", "&sort=newest", "&sort=worst", "&sort=longest", "&outcome=trained&sort=best",
     "&outcome=dropped:%20zero_advantage&reward_from=0.999", "&version_from=900&version_to=900",
     "&version_from=900&sort=worst", "&reward_from=0.5&reward_to=0.5001", "&mixed=true&version_to=900",
     "&status=failed",
@@ -62,6 +62,13 @@ def test_a_million_rollouts_are_indexed_and_listed_in_little_memory(tmp_path):
                 following = viewer.get(f"runs/run/rollouts?stream=train{query}{after}")["next"]
                 seconds.append(time.monotonic() - began)
                 after = f"&after={following}" if following else ""
+        shown = []
+        for path in ("", f"?began={BEGIN}&ended={BEGIN + 10.0 * STEPS}"):
+            began = time.monotonic()
+            answer = viewer.get(f"runs/run/timeline{path}")
+            shown.append(answer["rollouts"])
+            print(f"timeline of {answer['rollouts']:,} rollouts: {time.monotonic() - began:.2f} s")
+        assert shown[0] <= 4000 and shown[1] > 990_000 and answer["is_merged"]
         own = process.memory_full_info().uss  # it shares pages with the process that it is forked from
         p95 = statistics.quantiles(seconds, n=20)[-1]
         print(f"{own / 1e6:.0f} MB of its own; page p95 {1000 * p95:.0f} ms")

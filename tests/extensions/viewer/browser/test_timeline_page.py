@@ -25,7 +25,7 @@ def around_version_3(tab: Tab) -> Timeline:
 
 def test_each_request_is_where_it_was_and_none_overlaps_another(viewer, records, viewer_tab):
     timeline = whole(viewer_tab)
-    names = [row["r"] for row in reversed(viewer.get("runs/a-run/rollouts")["rows"])]
+    names = [row["r"] for row in reversed(viewer.get("runs/a-run/rollouts?sort=newest")["rows"])]
     rollouts = dict(zip(names, records, strict=True))
     bars = timeline.bars
     assert len(bars) == len(rollouts) and {bar.r for bar in bars} == rollouts.keys()
@@ -83,3 +83,23 @@ def across_an_update(began: float, first: int) -> Rollout:
     spans = [VersionSpan(0, 0, first), VersionSpan(1, first, 10)]
     made = completion([1], [*range(2, 12)], spans=spans, server=SERVERS[0], began=began, ended=began + 5)
     return member_of(0, member, 0, 1.0, completions=[made], started_at=began, finished_at=made.ended)
+
+
+def test_merged_requests_open_at_a_click(tmp_path, tab):
+    run = RecordedRun(tmp_path / "run")
+    run.begin()
+    for version in range(6):
+        run.step(
+            version, [[member_of(version * 1000 + at, at, version, 1.0) for at in range(700)]], trained=1
+        )
+    run.end(6)
+    with viewing(run.run_dir) as viewer:
+        tab.open(viewer.url)
+        tab.go(f"{run_fragment('run', 'timeline')}?began={BEGIN - 1}&ended={BEGIN + 800}")
+        canvas = tab.find("#timeline")
+        assert "are merged" in tab.text(".note") and tab.page.evaluate("timeline.bars.length") == 0
+        canvas.hover(position={"x": 400, "y": 60})
+        assert "requests at a time, weights v" in tab.text("[data-readout]")
+        canvas.click(position={"x": 640, "y": 60})
+        tab.wait_until(lambda: tab.page.evaluate("timeline.bars.length"))
+        assert tab.text(".note") == ""

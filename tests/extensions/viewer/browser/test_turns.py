@@ -93,3 +93,26 @@ def test_turns_are_shown_with_their_thoughts_and_calls(run_dir, form, tab, tmp_p
     assert main([str(run_dir), "--export", str(tmp_path / "report.html")]) == 0
     tab.open((tmp_path / "report.html").as_uri())
     look(tab, second)
+
+
+def test_a_prompt_with_roles_is_shown_as_messages_and_a_short_answer_with_its_tokens(tmp_path, tab):
+    byte_level_tokenizer(tmp_path / "model")
+    tokenizer = Tokenizer.from_file(str(tmp_path / "model" / "tokenizer.json"))
+    tokenizer.add_special_tokens(["<|user|>", "<|assistant|>"])
+    tokenizer.save(str(tmp_path / "model" / "tokenizer.json"))
+    run = RecordedRun(tmp_path / "run", model={"path": str(tmp_path / "model")})
+    run.begin()
+    made = completion([END, *b"2 + <|user|>?", END + 1], [*b"4"])
+    run.step(0, [[member_of(0, 0, 0, 1.0, completions=[made]), member_of(0, 1, 0, 0.0)]], trained=0)
+    run.end(1)
+    with viewing(run.run_dir) as viewer:
+        tab.open(viewer.url)
+        tab.go(run_fragment("run", "rollouts", "train", 0))
+        assert tab.texts(".message .role, .message .sample") == ["user", "2 + <|user|>?"]
+        whole = tab.find(".prompt-text")
+        assert not whole.is_visible() and whole.text_content() == "<|user|>2 + <|user|>?<|assistant|>"
+        assert tab.find(".token").first.is_visible()
+        tab.go(run_fragment("run", "groups", 0))
+        assert tab.texts(".message .sample") == ["2 + <|user|>?"]
+        tab.go(run_fragment("run", "rollouts"))
+        assert tab.texts("tr[data-rollout='train/0'] td.line") == ["2 + <|user|>?", "4"]
