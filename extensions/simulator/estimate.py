@@ -41,7 +41,7 @@ class Simulated(Estimator):
         prompt = min(PROMPT_TOKENS, config.sampling.max_prompt_tokens)
         gpus = config.inference.gpus_per_server
         ranks = config.world.trainer_ranks
-        rates = by_arithmetic(DEVICES[self._device], shape, gpus, ranks, prompt + lengths.mean / 2)
+        rates = by_arithmetic(self._device, config, shape, prompt + lengths.mean / 2)
         few = config.model_copy(update={"max_steps": self._steps})
         try:
             measured = SimulatedRun(few, rates, lengths, self._success, prompt).run()
@@ -51,8 +51,9 @@ class Simulated(Estimator):
         hours = step_s * config.max_steps / 3600
         on = config.world.servers * gpus + (0 if config.shares_gpus else ranks)
         sooner = "at most " if config.stop_at else ""
+        share = ", server and trainer with half of it each" if config.shares_gpus else ""
         yield (
-            f"time: {sooner}{hours:.1f} hours, {hours * on:.0f} GPU-hours on {on} {self._device}: "
+            f"time: {sooner}{hours:.1f} hours, {hours * on:.1f} GPU-hours on {on} {self._device}{share}: "
             f"{config.max_steps} steps of {step_s:.1f} s, simulated with answers of {described} tokens, "
             f"{self._success:.0%} of them right, without start and evaluations"
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 
 from contracts.model_shape import ModelShape
 from extensions.simulator.lengths import Lengths, as_measured, lengths_of
-from extensions.simulator.rates import DEVICES, Rates, by_arithmetic
+from extensions.simulator.rates import Rates, by_arithmetic
 from extensions.simulator.recorded import recorded_inputs
 from pipelinerl.config import RunConfig
 
@@ -86,11 +86,5 @@ def _of_shape(
         return Rates(given.decode_s, 0.0, given.train_tokens_per_s), "as given"
     if shape is None:
         raise ValueError("the model's shape is not known: give --decode-s and --train-tokens-per-s")
-    rates = by_arithmetic(
-        DEVICES[given.device],
-        shape,
-        config.inference.gpus_per_server,
-        config.world.trainer_ranks,
-        prompt_tokens + lengths.mean / 2,
-    )
+    rates = by_arithmetic(given.device, config, shape, prompt_tokens + lengths.mean / 2)
     return rates, f"by arithmetic for {given.device}"

@@ -1,9 +1,10 @@
 """The service times of the devices of a simulated run."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from contracts.model_shape import ModelShape
+from pipelinerl.config import RunConfig
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,19 @@ DEVICES = {
 }
 
 
-def by_arithmetic(
-    device: Device, shape: ModelShape, gpus_per_server: int, ranks: int, mean_context: float
-) -> Rates:
-    """Estimates the rates of a model in bfloat16 from its shape.
+def by_arithmetic(name: str, config: RunConfig, shape: ModelShape, mean_context: float) -> Rates:
+    """Estimates the rates of a run on a named device from the model's shape, in bfloat16.
 
     Decoding reads all weights, and each request's keys and values, once per token. Training takes six
-    operations per parameter and token, and two more to recompute activations.
+    operations per parameter and token, and two more to recompute activations. A server and a trainer rank
+    that share a GPU have half of it each.
     """
+    device = DEVICES[name]
+    if config.shares_gpus:
+        halves = (device.flops / 2, device.memory_bytes_per_s / 2)
+        device = replace(device, flops=halves[0], memory_bytes_per_s=halves[1])
+    gpus_per_server = config.inference.gpus_per_server
+    ranks = config.world.trainer_ranks
     weights = 2 * shape.parameters
     bandwidth = device.memory_bytes_per_s * device.decode_share * gpus_per_server
     training = 8 * (shape.parameters - shape.embedding)

@@ -46,9 +46,9 @@ def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
         began, ended = _around_update(updates, queries) or _last_versions(published, queries)
     with run.lock:
         spans = run.following.spans.between(began, ended)
-    rollouts = queries.count_between(began, ended)
+    is_merged = queries.has_more_between(began, ended, MOST)
     of_servers: Iterable[Answer]
-    if rollouts > MOST:
+    if is_merged:
         of_servers = _merged(queries, names, began, ended)
     else:
         found = _bars(run, queries.finished_between(began, ended, MOST))
@@ -63,8 +63,8 @@ def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
         "published": [_publication(event) for event in _in_window(published, began, ended)],
         "versions": [[event.version, event.at] for event in published[::every]],
         "tracks": [*of_servers, *_processes(spans)],
-        "rollouts": rollouts,
-        "is_merged": rollouts > MOST,
+        "rollouts": queries.ended_between(began, ended),
+        "is_merged": is_merged,
     }
 
 
@@ -77,7 +77,7 @@ def _around_update(updates: Updates, queries: Queries) -> tuple[float, float] | 
         return None
     update = updates[row["version"]]
     half = DURATIONS * max(row["seconds"], update.seconds, 0.01)
-    while queries.count_between(update.at - half, update.at + half) > MOST:
+    while queries.has_more_between(update.at - half, update.at + half, MOST):
         half /= 2
     return update.at - half, update.at + half
 
@@ -90,7 +90,7 @@ def _last_versions(published: Sequence[WeightsPublished], queries: Queries) -> t
         last = published[-count - 1 :]
         began = last[0].at
         ended = max(last[-1].at, began + 1.0)
-        if queries.count_between(began, ended) <= MOST:
+        if not queries.has_more_between(began, ended, MOST):
             break
     return began, ended
 

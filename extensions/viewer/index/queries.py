@@ -2,11 +2,13 @@
 
 import sqlite3
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from extensions.viewer.index.filters import ORDERS, Filters, best_index, conditions_of
 
 PAGE = 50  # rollouts
+SORTED = 5000  # most rollouts that are sorted without an index
+FEW = "few"
 NARROW = 0.1  # largest share of a stream for which a range of offsets is scanned without an index
 COLUMNS = """
     rollouts.held_out, rollouts.offset, rollouts.rollout_id, rollouts.group_id, problem,
@@ -24,8 +26,9 @@ def _tables(filters: Filters, hint: str) -> str:
     if filters.sort != "mixed first":
         return f"rollouts {hint}"
     same = "groups.held_out = :held_out AND groups.group_id = rollouts.group_id"
-    if hint == "NOT INDEXED":  # few rollouts
-        return f"rollouts {hint} CROSS JOIN groups ON {same}"
+    hint = hint.replace("NOT INDEXED", "INDEXED BY by_group")
+    if hint == FEW:
+        return f"rollouts CROSS JOIN groups ON {same}"
     return f"groups INDEXED BY by_difference CROSS JOIN rollouts {hint} ON {same}"
 
 
@@ -54,6 +57,8 @@ class Queries:
         hint, offsets = self._hint_and_range(filters)
         if offsets:
             conditions.append("rollouts.offset BETWEEN :first AND :end")
+        if filters.sort == "mixed first" and self._are_few(conditions, values | numbers | offsets):
+            hint = FEW
         keys = ", ".join(f"{column} AS key{place}" for place, column in enumerate(order.columns))
         # The rows of the page are found first, because only these are joined with the other tables.
         rows = self._db.execute(
@@ -68,6 +73,12 @@ class Queries:
         if len(rows) <= PAGE:
             return Found(shown, None)
         return Found(shown, ":".join(repr(shown[-1][f"key{place}"]) for place in range(len(order.columns))))
+
+    def _are_few(self, conditions: list[str], values: dict[str, Any]) -> bool:
+        """Returns True if the rollouts that meet the conditions can be sorted in a moment."""
+        of_rollouts = " AND ".join(condition for condition in conditions if "groups." not in condition)
+        query = f"SELECT count(*) FROM (SELECT 1 FROM rollouts WHERE {of_rollouts} LIMIT {SORTED + 1})"
+        return self._db.execute(query, values).fetchone()[0] <= SORTED
 
     def _hint_and_range(self, filters: Filters) -> tuple[str, dict[str, int]]:
         """Returns the query's index hint, and the range of offsets that contains the rows, if known."""
@@ -128,10 +139,21 @@ class Queries:
         )
         return found.fetchall()
 
-    def count_between(self, began: float, ended: float) -> int:
-        """Returns the number of training rollouts that ran between two unix times."""
+    def has_more_between(self, began: float, ended: float, most: int) -> bool:
+        """Returns True if more than `most` training rollouts ran between two unix times."""
+        found = self._number(
+            "SELECT count(*) FROM (SELECT 1 FROM rollouts"
+            " WHERE held_out = 0 AND finished_at > ? AND started_at < ? LIMIT ?)",
+            began,
+            ended,
+            most + 1,
+        )
+        return found > most
+
+    def ended_between(self, began: float, ended: float) -> int:
+        """Returns the number of training rollouts that ended between two unix times."""
         return self._number(
-            "SELECT count(*) FROM rollouts WHERE held_out = 0 AND finished_at > ? AND started_at < ?",
+            "SELECT count(*) FROM rollouts WHERE held_out = 0 AND finished_at > ? AND finished_at < ?",
             began,
             ended,
         )

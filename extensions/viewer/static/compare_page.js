@@ -58,7 +58,8 @@ function resultTable(results) {
     { title: "", cell: ([name]) => name },
     ...results.map((run) => ({ title: run.run, isNumber: true, cell: ([, valueOf]) => valueOf(run) })),
   ];
-  return dataTable(columns, RESULTS, { label: "results" });
+  const shown = RESULTS.filter(([name]) => name !== "note" || results.some((run) => run.note));
+  return dataTable(columns, shown, { label: "results" });
 }
 
 /** Charts that are drawn when they are asked for. */
