@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from contracts.records import Rollout
 from contracts.support.messages import printable as escaped
 from contracts.support.terminal import printable
+from pipelinerl.report.prompt_messages import asked_in, parts_of, special_ids
 from pipelinerl.streams.base import StreamError, Streams
 
 STREAM = "eval_rollouts"
@@ -25,6 +26,7 @@ class OneProblem:
     def __init__(self, streams: Streams, model: Path):
         self._streams = streams
         self._tokenizer = _tokenizer(model)
+        self._special = special_ids(self._tokenizer) if self._tokenizer else frozenset()
         self._offset = 0
         self.first: Rollout | None = None
         self.last: Rollout | None = None
@@ -67,7 +69,9 @@ class OneProblem:
             self._offset = self._streams.reader(STREAM).first_offset()
 
     def _asked(self, rollout: Rollout) -> str:
-        prompt = self._text(rollout.completions[-1].prompt_token_ids.tolist())
+        assert self._tokenizer is not None
+        ids = rollout.completions[-1].prompt_token_ids.tolist()
+        prompt = _one_line(asked_in([*parts_of(ids, self._tokenizer, self._special)]))
         expected = "" if rollout.expected is None else f" (right: {_cut(rollout.expected)})"
         return f"{'…' if len(prompt) > LONGEST else ''}{prompt[-LONGEST:]}{expected}"
 

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from contracts.records import Rollout
-from extensions.viewer.answers.messages import Part, messages_of
 from extensions.viewer.answers.overview import Answer, meaning
 from extensions.viewer.answers.rollouts import judged, row_answer
 from extensions.viewer.answers.turns import prompt_of
@@ -13,6 +12,7 @@ from extensions.viewer.records.group_history import read_history
 from extensions.viewer.records.group_story import story_lines
 from extensions.viewer.runs.opened import OpenRun
 from pipelinerl.report.accounting import GroupAccounts
+from pipelinerl.report.prompt_messages import Part, messages_of
 from pipelinerl.streams import StreamError
 from pipelinerl.streams.drop_reasons import meaning_of
 

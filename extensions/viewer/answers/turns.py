@@ -4,11 +4,11 @@ from itertools import accumulate
 
 from contracts.records import Rollout
 from contracts.support.messages import one_line
-from extensions.viewer.answers.messages import Part, messages_of
 from extensions.viewer.answers.overview import Answer
 from extensions.viewer.answers.pieces import pieces_of
 from extensions.viewer.runs.opened import OpenRun
 from pipelinerl.batching.sequences import chains_of
+from pipelinerl.report.prompt_messages import Part, messages_of
 
 PROMPT = 20_000  # most characters of a prompt
 ANSWER = 100_000  # most characters of a thought, of a text, and of a call's arguments

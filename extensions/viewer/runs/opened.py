@@ -4,7 +4,6 @@ import contextlib
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from extensions.viewer.runs.own_directory import OwnDirectory
 from extensions.viewer.runs.source import Source
 from pipelinerl.config import saved_config
 from pipelinerl.former_keys import with_moved_keys
+from pipelinerl.report.prompt_messages import Part, parts_of, special_ids
 from pipelinerl.streams import StreamError
 from pipelinerl.streams.files import FileReader, FileStreams
 
@@ -100,8 +100,7 @@ class OpenRun:
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        added = self.tokenizer.get_added_tokens_decoder() if self.tokenizer else {}
-        return frozenset(token_id for token_id, token in added.items() if token.special)
+        return special_ids(self.tokenizer) if self.tokenizer else frozenset()
 
     @cached_property
     def answer_parser(self) -> AnswerParser | None:
@@ -111,11 +110,12 @@ class OpenRun:
         model = with_moved_keys(self.config)["model"]
         return AnswerParser(model, str(model_directory(self.run_dir)), self.tokenizer)
 
-    def parts(self, ids: Sequence[int]) -> Iterator[tuple[str, bool]]:
-        """Yields the text of tokens; each special token is a part of its own, with True."""
-        for is_special, some in groupby(ids, key=self.special_ids.__contains__):
-            for part in [[one] for one in some] if is_special else [list(some)]:
-                yield self.decode(part), is_special
+    def parts(self, ids: Sequence[int]) -> Iterator[Part]:
+        """Yields the text of tokens, or their ids if the run has no tokenizer."""
+        if self.tokenizer is None:
+            yield self.decode(ids), False
+        else:
+            yield from parts_of(ids, self.tokenizer, self.special_ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of tokens, or their ids if the run has no tokenizer."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extensions.viewer.answers.messages import asked_in, messages_of
+from pipelinerl.report.prompt_messages import asked_in, messages_of
 
 CHATML = [
     "<|im_start|>",

@@ -1,11 +1,14 @@
-"""Finds the messages of a prompt by the special tokens that name their roles, and cuts texts to one line.
+"""Finds the messages of a prompt by the special tokens that name their roles, for the console and the viewer.
 
 Text that spells a special token is no special token, so it begins no message.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
+
+from tokenizers import Tokenizer
 
 ROLES = {
     "system": "system",
@@ -22,13 +25,24 @@ ROLES = {
 }
 MARKS = "<>|｜[]_▁ \n"  # around the name of a role in a special token
 HEADER = re.compile(rf"({'|'.join(filter(str.isalpha, ROLES))})(?:\n|\Z)")  # after a special token
-CUT = "…"
 Part = tuple[str, bool]  # (text, True if it is a special token)
 
 
 class Message(NamedTuple):
     role: str
     text: str
+
+
+def special_ids(tokenizer: Tokenizer) -> frozenset[int]:
+    added = tokenizer.get_added_tokens_decoder()
+    return frozenset(token_id for token_id, token in added.items() if token.special)
+
+
+def parts_of(ids: Sequence[int], tokenizer: Tokenizer, special: frozenset[int]) -> Iterator[Part]:
+    """Yields the text of tokens; each special token is a part of its own."""
+    for is_special, some in groupby(ids, key=special.__contains__):
+        for part in [[one] for one in some] if is_special else [list(some)]:
+            yield tokenizer.decode(part, skip_special_tokens=False), is_special
 
 
 def messages_of(parts: Iterable[Part]) -> list[Message]:
@@ -66,15 +80,3 @@ def asked_in(parts: Sequence[Part]) -> str:
     """Returns what a prompt asks: its last message that is not the model's, or else all of its text."""
     asked = [message.text for message in messages_of(parts) if message.role != "assistant"]
     return asked[-1] if asked else "".join(text for text, is_special in parts if not is_special)
-
-
-def head_of(text: str, most: int) -> str:
-    """Returns the beginning of a text as one line of at most `most` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else line[: most - 1] + CUT
-
-
-def tail_of(text: str, most: int) -> str:
-    """Returns the end of a text as one line of at most `most` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else CUT + line[-most + 1 :]
