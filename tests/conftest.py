@@ -92,7 +92,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 OUTCOMES = ("passed", "failed", "error", "skipped")
-SOAK_LOG = ROOT / "docs" / "soak.md"
+SOAK_LOG = ROOT / "tests" / "soak_log.md"
 
 
 def record_soak(part: str, counts: dict[str, int]) -> None:

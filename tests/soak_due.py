@@ -1,4 +1,4 @@
-"""Runs the parts of `make soak` whose last line in docs/soak.md is oldest: `make soak-due MINUTES=30`.
+"""Runs the parts of `make soak` whose last line in tests/soak_log.md is oldest: `make soak-due MINUTES=30`.
 
 It starts no further part once the minutes are over. If a part fails it goes on, and its exit status is 1.
 """
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from pipelinerl.paths import ROOT
 
-LOG = ROOT / "docs" / "soak.md"
+LOG = ROOT / "tests" / "soak_log.md"
 
 
 def by_age(parts: Sequence[str], log: str) -> list[str]:
