@@ -193,9 +193,9 @@ def _short(error: Exception, name: str) -> str:
 
 def page(found: list[Row]) -> str:
     """Returns the tables, in the form of docs/architectures.md."""
-    accepted, refused, not_made = (
+    accepted, refused = (
         sorted((row for row in found if row.verdict == verdict), key=_not_in_use)
-        for verdict in ("accepted", "refused", "not made")
+        for verdict in ("accepted", "refused")
     )
     largest = max((row.says for row in accepted), key=float, default="0")
     parts = ["", f"## Accepted: {len(accepted)}", "", f"No token differs by more than {largest} nats.", ""]
@@ -205,8 +205,6 @@ def page(found: list[Row]) -> str:
     for row in refused:
         reasons.setdefault(_kind(row), []).append(row)
     parts += _table(dict(sorted(reasons.items(), key=lambda item: -len(item[1]))))
-    parts += ["", f"## Not made: {len(not_made)}", ""]
-    parts += _table({"as published": not_made})
     return "\n".join(parts)
 
 
