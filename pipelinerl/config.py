@@ -66,7 +66,7 @@ class ModelConfig(Section):
         None, description="Options of the chat template, such as {enable_thinking: false}."
     )
     old_thoughts: Literal["as_template", "keep"] = Field(
-        "as_template", description="If the chat template strips a thought that a user's message follows."
+        "as_template", description="If the template strips a thought before a user's message."
     )
     renderer: Text = Field("auto", description="auto, template, or the name of a renderer.")
     renderers: Component | None = Field(None, description="Component that finds a renderer by its name.")
@@ -113,7 +113,7 @@ class RolloutConfig(Section):
         None, ge=1, description="Tokens after which a rollout returns to the request queue; null = never."
     )
     train_segments: Literal["all", "last"] = Field(
-        "all", description="Segments of a completion that enter the loss: all of them, or the last only."
+        "all", description="Segments of a completion that enter the loss."
     )
     repetition: RepetitionConfig | None = Field(
         None, description="Repetition that ends a rollout; checked at the end of each segment."
@@ -135,7 +135,7 @@ class EngineConfig(Section):
         description="Server that is no module: a program and its options, with {host}, {port} and {model}.",
     )
     python: str | None = Field(
-        None, description="Interpreter of the adapter; null = that of `venv` if it exists, or the launcher's."
+        None, description="Interpreter of the adapter; null = that of `venv`, or else the launcher's."
     )
     venv: str | None = Field(None, description="Virtual environment of the engine, next to launch.py.")
     package: str | None = Field(
@@ -178,7 +178,8 @@ class InferenceConfig(EngineConfig):
     gpus_per_server: Int = Field(1, ge=1, description="GPUs of one server; ignored if world.gpus is 0.")
     kv_cache: Literal["keep", "recompute"] = Field("keep", description="Old keys/values after an update.")
     receive: Literal["paused", "staged"] = Field(
-        "paused", description="Pause generation during a weight transfer, or only while staged weights load."
+        "paused",
+        description="When generation pauses: during a weight transfer, or while staged weights load.",
     )
 
     @property
@@ -256,13 +257,10 @@ class WorldConfig(Section):
     )
     equal_shares: Bool = Field(
         False,
-        description="Refuse a batch_size that does not give each trainer rank the same number of groups; "
-        "rows are still packed by tokens.",
+        description="Refuse a batch_size that gives trainer ranks unequal numbers of groups.",
     )
     gpus: Int = Field(0, ge=0, description="GPUs of each node to use; 0 runs everything on CPUs.")
-    share_gpus: Bool = Field(
-        False, description="Put a server and a trainer rank on each GPU, side by side. No effect on CPUs."
-    )
+    share_gpus: Bool = Field(False, description="Put a server and a trainer rank on each GPU.")
     gpu_memory_gib: float = Field(80, gt=0, description="Memory of one GPU, used to check the plan.")
     threads: Int = Field(
         1, ge=1, le=MOST_PROCESSES, description="CPU threads of each server and trainer rank."
@@ -294,19 +292,19 @@ class WorldConfig(Section):
 
 
 class RestartsConfig(Section):
-    """Limits of restarts within ten minutes.
+    """Limits of restarts in ten minutes.
 
     `restarts=0` sets all three limits to 0. The run then fails when any required process exits.
     """
 
-    servers: Int = Field(3, ge=0, description="Replacements of one server within ten minutes.")
+    servers: Int = Field(3, ge=0, description="Replacements of one server in ten minutes.")
     workers: Int = Field(
-        3, ge=0, description="Joint restarts of actor, preprocessor and trainer within ten minutes."
+        3, ge=0, description="Joint restarts of actor, preprocessor and trainer in ten minutes."
     )
     services: Int = Field(
         8,
         ge=0,
-        description="Restarts of one service (reference, judging, origin, streams) within ten minutes.",
+        description="Restarts of one service (reference, judging, origin, streams) in ten minutes.",
     )
 
     @model_validator(mode="before")
@@ -346,8 +344,7 @@ class ProbeConfig(Section):
     every: Int = Field(
         10,
         ge=1,
-        description="Weight versions between probes of the servers' log-probabilities. The first three "
-        "versions of a trainer process are always probed.",
+        description="Weight versions between probes of log-probabilities, after the first three probes.",
     )
     prompts: Int = Field(4, ge=1, description="Held-out prompts that each server completes for a probe.")
     max_tokens: Int = Field(8, ge=1, description="Tokens of each completion.")
@@ -364,7 +361,7 @@ class RunConfig(Section):
     check_parts: Bool = Field(
         True, description="Call each user component once on synthetic input before the start."
     )
-    check_parts_s: Seconds = Field(30, description="Longest time of this check for all components.")
+    check_parts_s: Seconds = Field(30, description="Longest time of this check.")
     schedule: Literal["pipeline", "async", "conventional"] | Component = Field(
         "pipeline",
         description="When weights go out: in flight, between requests, in turns with training; or a class.",
@@ -375,7 +372,7 @@ class RunConfig(Section):
         ge=0, description="Largest lag of a trained token, in weight versions; null = unlimited."
     )
     on_stale: Literal["drop", "mask", "keep"] = Field(
-        "drop", description="Treatment of older tokens: drop their group, mask them, or keep them."
+        "drop", description="Treatment of older tokens; drop leaves out their group."
     )
     max_steps: Int = Field(ge=1, description="Training steps of the run, unless stop_at ends it earlier.")
     stop_at: StopAtConfig | None = Field(
@@ -407,8 +404,7 @@ class RunConfig(Section):
     advantage: Component
     credit: Literal["trajectory", "turn", "completion"] = Field(
         "trajectory",
-        description="Advantage of a turn: from the rollout's reward, from the rewards from that turn on, or "
-        "from its own reward.",
+        description="Source of a turn's advantage: the rollout's reward, those from that turn on, its own.",
     )
     normalisation: Component
     estimate: Component | None = Field(
