@@ -31,6 +31,8 @@ PAGE = ROOT / "docs" / "configure.md"
 LISTS = re.compile(r"(?<=<!-- keys -->\n).*(?=<!-- end -->)", re.DOTALL)
 SIMPLE = re.compile(r"[\w./-]+")
 LONGEST = 60  # characters of a value
+LONG = "..."  # in place of a longer one
+WITH_KEYS = ("streams", "executor", "weights")  # groups whose choices have sections of their own
 
 
 def written() -> str:
@@ -50,7 +52,7 @@ def _keys_lists() -> Iterator[str]:
     for name, kind in sections.items():
         yield f"## Keys of `{name}`\n"
         yield from [*_keys(kind, values[name], f"{name}."), ""]
-    for group in ("streams", "executor", "weights"):
+    for group in WITH_KEYS:
         for choice in choices_of(group):
             kind = resolve_name(target_of(group, choice)).Options
             if kind.model_fields:
@@ -63,7 +65,7 @@ def _keys_lists() -> Iterator[str]:
         if name not in EngineConfig.model_fields
     }
     yield from _keys(ReferenceConfig, own, "reference.")
-    yield "* As in `inference`: " + ", ".join(f"`{name}`" for name in EngineConfig.model_fields) + ".\n"
+    yield "* The others are those of an engine in `inference`.\n"
 
 
 def _defaults(kind: type[BaseModel]) -> dict[str, Any]:
@@ -110,19 +112,23 @@ def _one_of(annotation: Any) -> str:
 
 
 def _choices_lists() -> Iterator[str]:
+    yield "## Choices\n"
     for group in sorted(groups()):
         added = "+" if group in EXPERIMENT_GROUPS else ""
-        yield f"## Choices of `{added}{group}=`\n"
+        yield f"### `{added}{group}=`\n"
         for choice, file in sorted(files_of(group).items()):
             yield _line(f"[`{choice}`](../{file.relative_to(ROOT)})", _summary(file))
         yield ""
 
 
 def _summary(file: Path) -> str:
-    """Returns the sentence of a recipe or an observer, or the options of another choice."""
+    """Returns what a recipe or an observer is, or the options of another choice."""
     text = file.read_text()
     if text.startswith("# @package _global_") or file.parent.name == "observers":
-        return sentence_of(file.parent.name, file.stem)
+        sentence = sentence_of(file.parent.name, file.stem)
+        return sentence.partition(": ")[0] if file.parent.name in EXPERIMENT_GROUPS else sentence
+    if file.parent.name in WITH_KEYS:
+        return ""
     options = yaml.safe_load(text) or {}
     entries = [entry for entry in options.pop("defaults", []) if entry not in ("schema", "_self_")]
     files = [f"`{_file_of(entry)}`" for entry in entries if not str(entry).endswith("@_here_")]
@@ -135,10 +141,10 @@ def _file_of(entry: str | dict[str, str]) -> str:
 
 
 def _options(options: dict[str, Any], prefix: str = "") -> str:
-    """Returns options and their values. Classes, and the seed of the run, are left to the file."""
+    """Returns options and their values. Classes, long values and the run's seed are left to the file."""
     shown = {name: value for name, value in options.items() if name[0] != "_" and name != "seed"}
     values = {name: _short(value) for name, value in shown.items() if not _is_class(value)}
-    return ", ".join(f"`{prefix}{name}={value}`" for name, value in values.items())
+    return ", ".join(f"`{prefix}{name}={value}`" for name, value in values.items() if value != LONG)
 
 
 def _is_class(value: Any) -> bool:
@@ -147,11 +153,11 @@ def _is_class(value: Any) -> bool:
 
 
 def _short(value: Any) -> str:
-    """Returns the value as one writes it in YAML, or `...` for a long one."""
+    """Returns the value as one writes it in YAML, or LONG."""
     if isinstance(value, str) and SIMPLE.fullmatch(value):
         return value
     written = json.dumps(value)
-    return written if len(written) <= LONGEST else "..."
+    return written if len(written) <= LONGEST else LONG
 
 
 if __name__ == "__main__":
