@@ -57,32 +57,26 @@ class Component(Section):
 
 
 class ModelConfig(Section):
-    path: Text | None = Field(
-        None, description="Hugging Face model: a directory, or org/name on the Hub; null = see `made_by`."
-    )
+    path: Text | None = Field(None, description="A directory, or org/name on the Hub; null = see `made_by`.")
     shape: ModelShape | None = Field(None, description="Shape of a model that is not on this machine.")
-    made_by: Component | None = Field(None, description="Component that makes the model if `path` is null.")
-    template: dict[str, Any] | None = Field(
-        None, description="Options of the chat template, such as {enable_thinking: false}."
-    )
+    made_by: Component | None = Field(None, description="Makes the model if `path` is null.")
+    template: dict[str, Any] | None = Field(None, description="Options of the chat template.")
     old_thoughts: Literal["as_template", "keep"] = Field(
-        "as_template", description="If the chat template strips a thought that a user's message follows."
+        "as_template", description="If the template strips a thought before a user's message."
     )
     renderer: Text = Field("auto", description="auto, template, or the name of a renderer.")
-    renderers: Component | None = Field(None, description="Component that finds a renderer by its name.")
+    renderers: Component | None = Field(None, description="Finds a renderer by its name.")
 
 
 class SamplingConfig(Section):
     temperature: float = Field(
-        1.0, ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE, description="Sampling temperature of training rollouts."
+        1.0, ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE, description="Temperature of training rollouts."
     )
-    max_tokens: Int = Field(ge=1, le=MAX_TOKENS_OF_CHOICES, description="Longest completion, in tokens.")
+    max_tokens: Int = Field(ge=1, le=MAX_TOKENS_OF_CHOICES, description="Longest completion.")
     max_prompt_tokens: Int = Field(
         ge=1, le=MAX_TOKENS_OF_CHOICES, description="Longest expected prompt; must fit the model's context."
     )
-    seeded: Bool = Field(
-        False, description="Seed every request for reproducibility; servers must declare `seed`."
-    )
+    seeded: Bool = Field(False, description="Seed every request; servers must declare `seed`.")
     top_p: float = Field(1.0, description="Must stay 1 in training.")
     top_k: Int = Field(-1, description="Must stay -1 (all tokens) in training.")
 
@@ -110,13 +104,13 @@ class RolloutConfig(Section):
         description="Longest time of an attempt; waits for judgements or servers do not count."
     )
     segment_tokens: Int | None = Field(
-        None, ge=1, description="Tokens after which a rollout returns to the request queue; null = never."
+        None, ge=1, description="Tokens of a request, after which a rollout queues again; null = all."
     )
     train_segments: Literal["all", "last"] = Field(
-        "all", description="Segments of a completion that enter the loss: all of them, or the last only."
+        "all", description="Segments of a completion that enter the loss."
     )
     repetition: RepetitionConfig | None = Field(
-        None, description="Repetition that ends a rollout; checked at the end of each segment."
+        None, description="Repetition that ends a rollout, checked after each segment."
     )
 
     @model_validator(mode="after")
@@ -132,22 +126,20 @@ class EngineConfig(Section):
     module: str | None = Field(None, description="Adapter module, run as `python -m MODULE`.")
     command: list[Text] | None = Field(
         None,
-        description="Server that is no module: a program and its options, with {host}, {port} and {model}.",
+        description="A program in place of a module, with {host}, {port} and {model}.",
     )
     python: str | None = Field(
-        None, description="Interpreter of the adapter; null = that of `venv` if it exists, or the launcher's."
+        None, description="Interpreter of the adapter; null = that of `venv`, or else the launcher's."
     )
     venv: str | None = Field(None, description="Virtual environment of the engine, next to launch.py.")
-    package: str | None = Field(
-        None, description="Package that must be importable if the engine has no interpreter of its own."
-    )
+    package: str | None = Field(None, description="Package that the engine needs.")
     model: str | None = Field(None, description="Name of the model of a server without --model.")
     arguments: dict[str, Any] = Field(default_factory=dict, description="More options: --KEY VALUE.")
 
 
 class ReferenceConfig(EngineConfig):
     renew_every: Int | None = Field(
-        None, ge=1, description="Steps between replacements of the reference by the policy; null = never."
+        None, ge=1, description="Steps after which the policy becomes the reference; null = never."
     )
 
     def version_at(self, step: int) -> int:
@@ -160,25 +152,20 @@ class ReferenceConfig(EngineConfig):
 
 class InferenceConfig(EngineConfig):
     others: dict[str, EngineConfig] = Field(
-        default_factory=dict, description="More engines, by any name; servers use the engines in turn."
+        default_factory=dict, description="More engines, by any name, used in turn."
     )
     urls: list[Text] = Field(
-        default_factory=list, description="Servers that run already; others are started if more are wanted."
+        default_factory=list, description="Servers that run already; the launcher starts any others."
     )
-    models: dict[Text, Text] = Field(
-        default_factory=dict, description="Names of the models at `urls`; the launcher asks the servers."
-    )
-    concurrency: Int | None = Field(
-        ge=1, description="Requests in flight per server; null = adapted to the measured speed."
-    )
+    models: dict[Text, Text] = Field(default_factory=dict, description="Names of the models at `urls`.")
+    concurrency: Int | None = Field(ge=1, description="Requests per server; null = adapted to its speed.")
     base_port: Int | None = Field(None, ge=1, le=65535, description="First server's port; null = free ports.")
-    host: Text | None = Field(
-        None, description="Address that servers bind to; null = their node's, or loopback on a single node."
-    )
+    host: Text | None = Field(None, description="Address of servers; null = their node's, or loopback.")
     gpus_per_server: Int = Field(1, ge=1, description="GPUs of one server; ignored if world.gpus is 0.")
     kv_cache: Literal["keep", "recompute"] = Field("keep", description="Old keys/values after an update.")
     receive: Literal["paused", "staged"] = Field(
-        "paused", description="Pause generation during a weight transfer, or only while staged weights load."
+        "paused",
+        description="When generation pauses: during a weight transfer, or while staged weights load.",
     )
 
     @property
@@ -214,7 +201,7 @@ class InferenceConfig(EngineConfig):
 class OptimizerConfig(OptimizerSpec):
     """The contract's optimizer, with a schedule that the run must choose."""
 
-    warmup_steps: Int = Field(ge=0, description="Steps of linear warm-up; the first has lr / warmup_steps.")
+    warmup_steps: Int = Field(ge=0, description="Steps of linear warm-up.")
     decay_steps: Int | None = Field(
         ge=1, description="Steps of linear decay to 0 after the warm-up; null = none."
     )
@@ -230,12 +217,11 @@ class WeightsConfig(Component):
     bucket_bytes: Int | None = Field(
         None,
         ge=1,
-        description="Largest bucket of a broadcast; null = 8 to 256 MiB, by the size of the weights.",
+        description="Largest bucket of a broadcast; null = 8 to 256 MiB.",
     )
     master_address: Text | None = Field(
         None,
-        description="Address of the weight group's store on trainer rank 0, or of a transport's services; "
-        "null = the node's.",
+        description="Address at trainer rank 0 for the transport; null = its node's.",
     )
     rendezvous_timeout_s: Seconds = Field(60, description="Longest wait for a weight group to form.")
     bucket_timeout_s: Seconds = Field(60, description="Longest time between two buckets.")
@@ -249,33 +235,25 @@ class WeightsConfig(Component):
 class WorldConfig(Section):
     servers: Int = Field(1, ge=1, le=MOST_PROCESSES, description="Inference servers on all nodes.")
     servers_min: Int | None = Field(
-        None, ge=1, description="Servers that must be placed before a run on Ray starts; null = all."
+        None, ge=1, description="Servers that a run on Ray needs to start; null = all."
     )
-    trainer_ranks: Int = Field(
-        1, ge=1, le=MOST_PROCESSES, description="Data-parallel trainer ranks on all nodes."
-    )
+    trainer_ranks: Int = Field(1, ge=1, le=MOST_PROCESSES, description="Trainer ranks on all nodes.")
     equal_shares: Bool = Field(
         False,
-        description="Refuse a batch_size that does not give each trainer rank the same number of groups; "
-        "rows are still packed by tokens.",
+        description="Refuse unequal numbers of groups on trainer ranks.",
     )
     gpus: Int = Field(0, ge=0, description="GPUs of each node to use; 0 runs everything on CPUs.")
-    share_gpus: Bool = Field(
-        False, description="Put a server and a trainer rank on each GPU, side by side. No effect on CPUs."
-    )
-    gpu_memory_gib: float = Field(80, gt=0, description="Memory of one GPU, used to check the plan.")
+    share_gpus: Bool = Field(False, description="Put a server and a trainer rank on each GPU.")
+    gpu_memory_gib: float = Field(80, gt=0, description="Memory of one GPU, for the plan.")
     threads: Int = Field(
         1, ge=1, le=MOST_PROCESSES, description="CPU threads of each server and trainer rank."
     )
     server_start_timeout_s: Seconds = Field(600, description="Longest wait for a server to be ready.")
-    heartbeat_timeout_s: Seconds = Field(
-        900, description="Time without a heartbeat after which a worker is killed."
-    )
+    heartbeat_timeout_s: Seconds = Field(900, description="Longest silence of a worker before it is killed.")
     server_grace_s: float = Field(
         30,
         ge=0,
-        description="Wait for the other servers after the first one is ready; at least as long as the first "
-        "one took to start.",
+        description="Least wait for the other servers after the first one is ready.",
     )
     rank_timeout_s: Seconds = Field(1800, description="Longest wait of one trainer rank for another.")
     stop_timeout_s: Seconds = Field(10, description="Time between SIGTERM and SIGKILL for a process.")
@@ -294,19 +272,19 @@ class WorldConfig(Section):
 
 
 class RestartsConfig(Section):
-    """Limits of restarts within ten minutes.
+    """Limits of restarts in ten minutes.
 
     `restarts=0` sets all three limits to 0. The run then fails when any required process exits.
     """
 
-    servers: Int = Field(3, ge=0, description="Replacements of one server within ten minutes.")
+    servers: Int = Field(3, ge=0, description="Replacements of one server in ten minutes.")
     workers: Int = Field(
-        3, ge=0, description="Joint restarts of actor, preprocessor and trainer within ten minutes."
+        3, ge=0, description="Joint restarts of actor, preprocessor and trainer in ten minutes."
     )
     services: Int = Field(
         8,
         ge=0,
-        description="Restarts of one service (reference, judging, origin, streams) within ten minutes.",
+        description="Restarts of one service, such as judging, in ten minutes.",
     )
 
     @model_validator(mode="before")
@@ -317,7 +295,7 @@ class RestartsConfig(Section):
 
 class CheckpointConfig(Section):
     every: Int | None = Field(20, ge=1, description="Weight versions between checkpoints; null = none.")
-    keep: Int = Field(2, ge=1, description="Number of newest checkpoints to keep.")
+    keep: Int = Field(2, ge=1, description="Newest checkpoints to keep.")
 
 
 class StopAtConfig(Section):
@@ -327,45 +305,36 @@ class StopAtConfig(Section):
 
 class EvalConfig(Section):
     every: Int | None = Field(ge=1, description="Weight versions between evaluations; null = start and end.")
-    problems: Int = Field(ge=1, description="Held-out problems per evaluation, over all held-out sets.")
-    attempts: Int = Field(
-        1, ge=1, le=MOST_ATTEMPTS, description="Attempts per problem, over which success is averaged."
-    )
+    problems: Int = Field(ge=1, description="Held-out problems per evaluation, over all sets.")
+    attempts: Int = Field(1, ge=1, le=MOST_ATTEMPTS, description="Attempts per problem.")
     attempts_of: dict[str, Annotated[Int, Field(ge=1, le=MOST_ATTEMPTS)]] = Field(
-        default_factory=dict, description="Attempts per problem for single held-out sets, by name."
+        default_factory=dict, description="The same for single held-out sets, by name."
     )
-    concurrency: Int = Field(
-        64, ge=1, description="Evaluation requests in flight per server, in addition to training's."
-    )
-    pinned: Bool = Field(
-        False, description="Evaluate on one server that meanwhile keeps its weights and serves no training."
-    )
+    concurrency: Int = Field(64, ge=1, description="Evaluation requests per server, beside training's.")
+    pinned: Bool = Field(False, description="Evaluate on one server that meanwhile keeps its weights.")
 
 
 class ProbeConfig(Section):
     every: Int = Field(
         10,
         ge=1,
-        description="Weight versions between probes of the servers' log-probabilities. The first three "
-        "versions of a trainer process are always probed.",
+        description="Weight versions between probes of log-probabilities, after the first three probes.",
     )
-    prompts: Int = Field(4, ge=1, description="Held-out prompts that each server completes for a probe.")
+    prompts: Int = Field(4, ge=1, description="Held-out prompts of a probe.")
     max_tokens: Int = Field(8, ge=1, description="Tokens of each completion.")
-    timeout_s: Seconds = Field(30, description="Longest wait for a completion; a late one is left out.")
+    timeout_s: Seconds = Field(30, description="Longest wait for a completion.")
 
 
 class RunConfig(Section):
     seed: Int = Field(0, ge=0, description="Seed of the problems, their order, and the trainer.")
-    run_dir: Text | None = Field(None, description="Directory of the run's files; null = runs/<time>.")
-    note: Text | None = Field(None, description="A note on the run, which lists of runs show.")
+    run_dir: Text | None = Field(None, description="The run's files; null = runs/<time>.")
+    note: Text | None = Field(None, description="A note on the run, for lists of runs.")
     resume: Bool | Int = Field(
-        False, ge=0, description="Resume run_dir: true = from its newest checkpoint, N = from version N."
+        False, ge=0, description="Resume run_dir from its newest checkpoint (true), or from version N."
     )
-    plan: Bool = Field(False, description="Print the jobs and some prompts, and start no job.")
-    check_parts: Bool = Field(
-        True, description="Call each user component once on synthetic input before the start."
-    )
-    check_parts_s: Seconds = Field(30, description="Longest time of this check for all components.")
+    plan: Bool = Field(False, description="Print the jobs and some prompts only.")
+    check_parts: Bool = Field(True, description="Call each of your components once before the start.")
+    check_parts_s: Seconds = Field(30, description="Longest time of this check.")
     schedule: Literal["pipeline", "async", "conventional"] | Component = Field(
         "pipeline",
         description="When weights go out: in flight, between requests, in turns with training; or a class.",
@@ -376,12 +345,10 @@ class RunConfig(Section):
         ge=0, description="Largest lag of a trained token, in weight versions; null = unlimited."
     )
     on_stale: Literal["drop", "mask", "keep"] = Field(
-        "drop", description="Treatment of older tokens: drop their group, mask them, or keep them."
+        "drop", description="Treatment of older tokens; drop leaves out their group."
     )
-    max_steps: Int = Field(ge=1, description="Training steps of the run, unless stop_at ends it earlier.")
-    stop_at: StopAtConfig | None = Field(
-        None, description="Results of evaluations (eval.every) that end the run; null = none."
-    )
+    max_steps: Int = Field(ge=1, description="Training steps, unless stop_at ends the run earlier.")
+    stop_at: StopAtConfig | None = Field(None, description="Evaluations that end the run; null = none.")
     give_up_after: Int = Field(5000, ge=1, description="Consecutive dropped groups that fail the run.")
     observers: dict[str, Component] = Field(
         default_factory=dict, description="Processes that only watch the run, by any name."
@@ -395,30 +362,25 @@ class RunConfig(Section):
     trainer: Component
     optimizer: OptimizerConfig
     objective: Component
-    regularisers: list[Component] = Field([], description="Terms that are added to the loss.")
+    regularisers: list[Component] = Field([], description="Terms added to the loss.")
     reference: ReferenceConfig | None = Field(
         None, description="Server that scores the trained tokens by the reference model, for KL terms."
     )
-    epochs: Int = Field(
-        1, ge=1, description="Updates on each step's rollouts; the first starts before all have arrived."
-    )
+    epochs: Int = Field(1, ge=1, description="Updates on each step's rollouts.")
     reset_optimizer_every: Int | None = Field(
         None, ge=1, description="Steps between resets of the optimizer's moments; null = never."
     )
     advantage: Component
     credit: Literal["trajectory", "turn", "completion"] = Field(
         "trajectory",
-        description="Advantage of a turn: from the rollout's reward, from the rewards from that turn on, or "
-        "from its own reward.",
+        description="Reward that a turn's advantage comes from.",
     )
     normalisation: Component
-    estimate: Component | None = Field(
-        None, description="Component that estimates how long a run on GPUs takes, for its plan."
-    )
-    filters: list[Component] = Field(description="Filters that select the rollouts of a group for the loss.")
-    rewards: list[Component] = Field([], description="Terms that are added to the reward of a rollout.")
+    estimate: Component | None = Field(None, description="Estimates the time of a run on GPUs.")
+    filters: list[Component] = Field(description="Select the rollouts of a group for the loss.")
+    rewards: list[Component] = Field([], description="Terms added to a rollout's reward.")
     token_fields: dict[str, TokenField] = Field(
-        default_factory=dict, description="Per-token arrays that the domain gives to the objective, by name."
+        default_factory=dict, description="Per-token arrays from the domain, by name."
     )
     health: Component
     packing: Component

@@ -62,21 +62,15 @@ class Relay(WeightTransport):
         """The keys of `weights` with `weights=relay`."""
 
         directory: Text | None = Field(None, description="The store's directory; null = RUN_DIR/weights.")
-        deltas: Bool = Field(
-            False, description="Also write deltas to the previous version; needs weights.dtype of 16 bits."
-        )
+        deltas: Bool = Field(False, description="Also write deltas; needs weights.dtype of 16 bits.")
         relays: list[Annotated[str, AfterValidator(_relay)]] = Field(
             [],
             max_length=MAX_SOURCES - 1,  # and the origin
-            description="URLs of HTTP caches of the store's origin; none = the origin alone.",
+            description="URLs of HTTP caches of the store's origin.",
         )
-        origin_port: Int = Field(
-            0, ge=0, le=65535, description="Port of the origin, which serves the store; 0 = a free one."
-        )
-        poll_s: float = Field(
-            1.0, ge=0.01, lt=LONGEST_S, description="Interval at which servers poll for a newer version."
-        )
-        keep: Int = Field(3, ge=1, description="Number of newest versions that the store keeps.")
+        origin_port: Int = Field(0, ge=0, le=65535, description="Port of the store's origin; 0 = a free one.")
+        poll_s: float = Field(1.0, ge=0.01, lt=LONGEST_S, description="Interval at which servers poll.")
+        keep: Int = Field(3, ge=1, description="Versions that the store keeps.")
         max_behind: Int | None = Field(
             None,
             ge=0,

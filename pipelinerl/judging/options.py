@@ -17,7 +17,7 @@ class JudgingConfig(BaseModel):
         None, ge=1, le=1024, description="Processes that judge; null = number of cores - 1."
     )
     isolation: Literal["auto", "process", "sealed"] = Field(
-        "auto", description="Isolation of a worker; auto = the strongest level that passes the self-test."
+        "auto", description="Isolation of a worker; auto = the strongest that passes its self-test."
     )
     require: Literal["process", "sealed"] | None = Field(
         None, description="Isolation without which the run is refused; null = any."
@@ -32,7 +32,7 @@ class JudgingConfig(BaseModel):
     retries: Int = Field(1, ge=0, description="Retries of an answer whose verifier failed.")
     memory_bytes: Int = Field(4 << 30, ge=1 << 30, description="Address space of one worker.")
     max_characters: Int = Field(
-        20_000, ge=1, le=2**20, description="Longest answer, as extracted by the verifier, that is judged."
+        20_000, ge=1, le=2**20, description="Longest answer that is judged, as the verifier extracts it."
     )
     verifiers: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Further verifiers, by name: `_target_` and options."

@@ -1,6 +1,6 @@
 """What is done with the conversations of known model families: `python -m` of this module.
 
-It tries published chat templates with tokenizers that it fetches. --write puts the table into
+It tries published chat templates with tokenizers that it fetches. --write puts the list into
 docs/conversations.md. --conversations N tries N random conversations of each of some families instead.
 """
 
@@ -36,8 +36,6 @@ TAG = re.compile(r"<\|[\w/]+\|?>|<[\w/]+\|>|\[gMASK\]|<sop>|<(?:start|end)_of_tu
 MORE = {"<|image>", "<image|>", "<|audio>", "<audio|>"}  # which no template writes
 CLOCK = {"strftime_now": "2026-11-29"}
 PROBES = ("question", "answer", "thought", "tools", "call")
-COLUMNS = ("family", "tokenizer", "`auto` takes", "renderer's prompts", "calls are parsed", "results extend")
-COLUMNS += ("strips thoughts", "a user's turn, `as_template`", "`keep`")
 ANSWER = "\n</think>\n\nthe answer"
 THOUGHT = {"role": "assistant", "content": "the answer", "reasoning_content": "the thought"}
 MOST_SHOWN = 5  # faults of each implementation
@@ -114,50 +112,44 @@ def options_of_family(template: TemplateConversations) -> dict[str, str]:
     return CLOCK if "strftime_now" in str(template.renderer.tokenizer.chat_template) else {}
 
 
-def row(family: Family) -> Iterator[str]:
-    """Yields the cells of the family's row."""
+def item(family: Family) -> Iterator[str]:
+    """Yields the parts of the family's item."""
     template = TemplateConversations(str(directory_of(family)))
     options = options_of_family(template)
-    yield family.name
-    yield f"{family.tokenizer}, with tokens added" if family.related else f"{family.tokenizer}"
+    yield f"{family.name}†" if family.related else family.name
     if not template.renderer.tokenizer.chat_template:
-        yield from ["none: it comes without a template", *["-"] * 6]
+        yield "none: it comes without a template"
         return
     asked = list(probes(True, options))
-    used, keeping = (_taken(template, keeps) for keeps in (False, True))
+    used = _taken(template)
     fault = fault_of_tools(used, template, options)
     why = fault and fault.replace(f" of {template.path}", "").partition(":")[0]
     name = f"`{_name(used)}`"
     if _is_refused(template):
         name = f"none: `{family.renderer}` writes calls otherwise; without tools {name}"
     yield f"none: {why}" if fault else name
-    yield _agreement(family, template, asked)
-    yield "no" if fault else "yes"
-    yield "-" if fault else "yes"
-    yield "yes" if template.strips_thoughts(asked[0]) else "no"
-    for conversations in (used, keeping):
-        yield _user_turn(conversations, template, asked[0])
+    yield from _disagreement(family, template, asked)
+    yield _user_turn(used, template, asked[0])
 
 
-def _taken(template: TemplateConversations, keeps: bool) -> Conversations:
+def _taken(template: TemplateConversations) -> Conversations:
     """Returns what `auto` takes for a domain with tools, or else what it takes for one without."""
-    made = _made(template, keeps)
+    made = _made(template)
     try:
         return made(True)
     except PlanError:
         return made(False)
 
 
-def _made(template: TemplateConversations, keeps: bool) -> Callable[[bool], Conversations]:
-    model = compose_config([f"model.old_thoughts={'keep' if keeps else 'as_template'}"]).model
-    model = model.model_copy(update={"template": options_of_family(template)})
+def _made(template: TemplateConversations) -> Callable[[bool], Conversations]:
+    model = compose_config([]).model.model_copy(update={"template": options_of_family(template)})
     return partial(build_conversations, model, path=template.path, tokenizer=template.renderer.tokenizer)
 
 
 def _is_refused(template: TemplateConversations) -> bool:
     """Returns True if `auto` finds nothing for a domain with tools."""
     try:
-        return _made(template, False)(True) is None
+        return _made(template)(True) is None
     except PlanError:
         return True
 
@@ -166,10 +158,12 @@ def _name(conversations: Conversations) -> str:
     return conversations.name if isinstance(conversations, RendererConversations) else "template"
 
 
-def _agreement(family: Family, template: TemplateConversations, asked: list[Conversation]) -> str:
-    """Returns which probes the family's renderer renders as the template does."""
+def _disagreement(
+    family: Family, template: TemplateConversations, asked: list[Conversation]
+) -> Iterator[str]:
+    """Yields which probes the family's renderer renders otherwise than the template, if any."""
     if family.renderer is None:
-        return "it has none"
+        return
     conversations = RendererConversations(family.renderer, template)
     try:
         differ = [
@@ -178,8 +172,10 @@ def _agreement(family: Family, template: TemplateConversations, asked: list[Conv
             if difference(conversations, template, each)
         ]
     except ValueError as error:
-        return f"refused: {error}"
-    return f"`{family.renderer}` differs: {', '.join(differ)}" if differ else f"`{family.renderer}`: the same"
+        yield f"`{family.renderer}` is refused: {error}"
+        return
+    if differ:
+        yield f"`{family.renderer}` differs: {', '.join(differ)}"
 
 
 def _user_turn(used: Conversations, template: TemplateConversations, asked: Conversation) -> str:
@@ -200,12 +196,12 @@ def _user_turn(used: Conversations, template: TemplateConversations, asked: Conv
 
 
 def page() -> str:
-    """Returns the table. A family whose tokenizer cannot be had has no row."""
-    lines = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
+    """Returns the list. A family whose tokenizer cannot be had has no item."""
+    lines = []
     for family in FAMILIES:
         try:
-            cells = [cell.replace("|", "\\|") for cell in row(family)]
-            lines.append(f"| {' | '.join(cells)} |")
+            name, *parts = item(family)
+            lines.append(f"* {name}: {'; '.join(parts)}")
         except NotFetchedError as error:
             print(f"{family.name}: {error}", file=sys.stderr)
         else:
@@ -249,7 +245,7 @@ def try_conversations(count: int, seed: int) -> int:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/conversations.md")
+    parser.add_argument("--write", action="store_true", help="put the list into docs/conversations.md")
     parser.add_argument("--conversations", type=int, help="try so many random ones")
     parser.add_argument("--seed", type=int, default=0, help="of the random ones (0)")
     given = parser.parse_args(arguments)
@@ -257,10 +253,10 @@ def main(arguments: list[str]) -> int:
     logging.disable(logging.WARNING)
     if given.conversations:
         return try_conversations(given.conversations, given.seed)
-    table = page()
+    families = page()
     if given.write:
         before = PAGE.read_text().partition("<!-- families -->")[0]
-        PAGE.write_text(f"{before}<!-- families -->\n\n{table}\n")
+        PAGE.write_text(f"{before}<!-- families -->\n\n{families}\n")
     return 0
 
 

@@ -43,13 +43,13 @@ NOTICES_WITHIN_S = 10.0  # after a node's death, with the health checks of docs/
 
 class RayOptions(Section):
     place_timeout_s: float = Field(
-        120, gt=0, description="Longest wait for the workers and world.servers_min servers to be placed."
+        120, gt=0, description="Longest wait for workers and servers to be placed."
     )
     forward_env: list[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]] = Field(
-        [], description="Variables of the launcher's environment that jobs get on any node."
+        [], description="Variables of the launcher's environment that jobs get."
     )
     allow_unauthenticated: Bool = Field(
-        False, description="Whether to run on a cluster that whoever reaches it may use."
+        False, description="Run on a cluster that whoever reaches it may use."
     )
 
 
