@@ -149,7 +149,8 @@ def comparison(first: OpenRun, second: OpenRun) -> Answer:
 def _result(run: OpenRun) -> Answer:
     shown = overview(run)
     summary = read_summary(run.run_dir) or {}
-    began, updated = shown["started_at"], shown["updated_at"]
+    began = shown["started_at"]
+    updated = shown["updated_at"]
     successes = [evaluation.success for evaluation in run.following.state.evaluations]
     return {
         "run": run.name,
