@@ -5,14 +5,14 @@ import sqlite3
 from contracts.records import Completion, Rollout
 from extensions.viewer.answers.overview import Answer, indexed, meaning
 from extensions.viewer.index.filters import IN_FLIGHT, Filters
+from extensions.viewer.one_line import shortened
 from extensions.viewer.runs.opened import STREAMS, OpenRun
 from pipelinerl.report.prompt_messages import asked_in
 from pipelinerl.streams import StreamError
 
 NAMES = ("train", "held-out")  # indexed by `held_out`
 DROPPED = "dropped: "
-LINE = 120  # most characters of a prompt and of an answer in a list
-READ = 2000  # most tokens that are decoded for them
+READ = 2000  # most tokens that are decoded for a line
 
 
 def rollouts(run: OpenRun, filters: Filters, after: str | None) -> Answer:
@@ -83,22 +83,13 @@ def lines_of(run: OpenRun, held_out: bool, offset: int) -> Answer:
         return {"asked": None, "answered": None}
     first = record.completions[0].prompt_token_ids[-READ:].tolist()
     asked = asked_in([*run.parts(first)])
-    return {"asked": _head(asked), "answered": _tail(_text(run, record.completions[-1]))}
+    answered = _text(run, record.completions[-1])
+    return {"asked": shortened(asked, from_end=False), "answered": shortened(answered, from_end=True)}
 
 
 def _text(run: OpenRun, completion: Completion) -> str:
     parts = run.parts(completion.token_ids[-READ:].tolist())
     return "".join(text for text, is_special in parts if not is_special)
-
-
-def _head(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= LINE else f"{line[: LINE - 1]}…"
-
-
-def _tail(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= LINE else f"…{line[-LINE + 1 :]}"
 
 
 def judged(rollout: Rollout) -> Answer:

@@ -113,7 +113,7 @@ def tell_group(streams: Streams, arguments: argparse.Namespace) -> int:
     if history.started is None:
         there = f"groups 0 to {history.groups - 1}" if history.groups else "none yet"
         raise InvalidInputError(f"no group {arguments.group} in {arguments.run_dir}; there are: {there}")
-    for line in story_lines(history):
+    for line in story_lines(history, load_tokenizer(arguments.run_dir)):
         print(line)
     return 0
 

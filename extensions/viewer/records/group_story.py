@@ -4,13 +4,17 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tokenizers import Tokenizer
+
 from contracts.records import DropReason, Resumed, Rollout, Settled, Started
 from contracts.support.messages import printable
 from extensions.viewer.records.group_history import GroupHistory, Incarnation
 from extensions.viewer.records.group_words import (
+    describe_answer,
     describe_drop,
     describe_end,
     describe_left_out,
+    describe_prompt,
     describe_settled,
     describe_share,
 )
@@ -24,20 +28,24 @@ class Line(NamedTuple):
     text: str
 
 
-def story_lines(history: GroupHistory) -> Iterator[str]:
-    """Yields the lines of a group's history. The group must have started."""
+def story_lines(history: GroupHistory, tokenizer: Tokenizer | None = None) -> Iterator[str]:
+    """Yields the lines of a group's history. The group must have started.
+
+    tokenizer: with it, prompt and answers are told, too.
+    """
     if history.began:
         began = time.strftime("%F %T", time.localtime(history.began))
         yield f"group {history.group_id}; seconds since the run began at {began}"
     else:
         yield f"group {history.group_id}; its records have no times"
-    for line in _Story(history).lines():
+    for line in _Story(history, tokenizer).lines():
         seconds = f"{line.at - history.began:+.3f} s" if line.at else ""
         yield printable(f"{seconds:>{TIME_COLUMN}}  {line.text}")
 
 
 class _Story:
-    def __init__(self, history: GroupHistory):
+    def __init__(self, history: GroupHistory, tokenizer: Tokenizer | None):
+        self._tokenizer = tokenizer
         self._group = history.group_id
         self._started = history.started
         self._incarnations = history.incarnations
@@ -60,9 +68,13 @@ class _Story:
     def _incarnation(self, incarnation: Incarnation) -> Iterator[Line]:
         if incarnation.started:
             yield Line(incarnation.started.at, self._start(incarnation.started))
+        if self._tokenizer and incarnation.rollouts and not self._rollouts:
+            yield Line(NO_TIME, f"  prompt: {describe_prompt(incarnation.rollouts[0], self._tokenizer)}")
         for rollout in sorted(incarnation.rollouts, key=lambda rollout: rollout.finished_at):
             self._rollouts[rollout.rollout_id] = rollout
             yield Line(rollout.finished_at, describe_end(rollout))
+            if self._tokenizer:
+                yield Line(NO_TIME, f"  {describe_answer(rollout, self._tokenizer)}")
         for share in incarnation.shares:
             yield from (Line(NO_TIME, text) for text in describe_share(share))
         if incarnation.packed:

@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from contracts.records import Rollout, Settled, TrainingSequence
+from extensions.viewer.one_line import shortened
 from extensions.viewer.records.group_history import RowShare
+from pipelinerl.report.prompt_messages import asked_in, parts_of, special_ids
 from pipelinerl.streams.drop_reasons import meaning_of
 
 
@@ -34,6 +37,22 @@ def describe_end(rollout: Rollout) -> str:
         f"{f', on {servers}' if servers else ''}"
         f"{f'; {rollout.reason}' if rollout.reason else ''}"
     )
+
+
+def describe_prompt(rollout: Rollout, tokenizer: Tokenizer) -> str:
+    """Returns in one line what a rollout's first prompt asks."""
+    if not rollout.completions:
+        return "no tokens"
+    ids = rollout.completions[0].prompt_token_ids.tolist()
+    return shortened(asked_in([*parts_of(ids, tokenizer, special_ids(tokenizer))]), from_end=False)
+
+
+def describe_answer(rollout: Rollout, tokenizer: Tokenizer) -> str:
+    """Returns in one line what a rollout sampled last."""
+    if not rollout.completions:
+        return "no tokens"
+    text = tokenizer.decode(rollout.completions[-1].token_ids.tolist())
+    return f"“{shortened(text, from_end=True)}”"
 
 
 def describe_share(share: RowShare) -> Iterator[str]:

@@ -25,6 +25,7 @@ from pipelinerl.streams.drop_reasons import MEANINGS
 from pipelinerl.streams.events import FRESH_RUN
 from pipelinerl.streams.files import FileStreams
 from tests.builders import completion, rollout
+from tests.extensions.viewer.browser.poison import byte_level_tokenizer
 from tests.extensions.viewer.test_show import refused, shown
 from tests.streams.records import sequence
 
@@ -149,6 +150,18 @@ def test_what_could_control_the_terminal_is_escaped(tmp_path, streams):
     streams.writer("actor_events").append(start(0, draw=0, at=1))
     streams.writer("rollouts").append(rollout(0, problem_id="a\x1b[2J\nb\u202e"))
     assert "(d a\\x1b[2J\\nb\\u202e)" in story(tmp_path, 0)[1]
+
+
+def test_prompt_and_answers_are_told_where_the_run_has_a_tokenizer(tmp_path, streams):
+    byte_level_tokenizer(tmp_path / "model")
+    (tmp_path / "config.yaml").write_text(f"model: {{path: {tmp_path / 'model'}}}")
+    streams.writer("actor_events").append(start(0, draw=0, at=1))
+    answer = b"x" * 200 + b"\x1b[2J\nis 4"
+    made = completion([*b"2 + 2 = ?"], [*answer])
+    streams.writer("rollouts").append(rollout(0, completions=[made]))
+    _, _, prompt, _, answered, _ = story(tmp_path, 0)
+    assert prompt.strip() == "prompt: 2 + 2 = ?"
+    assert answered.strip() == f"“…{'x' * 110}\\x1b[2J is 4”"
 
 
 def test_an_unknown_group_is_one_line(tmp_path, streams):
