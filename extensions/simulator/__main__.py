@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from contracts.support.command_line import command_parser
 from contracts.support.messages import one_line
-from extensions.simulator.inputs import inputs_of
+from extensions.simulator.inputs import check_samples, inputs_of
 from extensions.simulator.memory import warned_of_memory
 from extensions.simulator.rates import DEVICES, Rates
 from extensions.simulator.run import SimulatedRun, StalledError
@@ -42,6 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not 0 <= given.success <= 1:
             raise ValueError(f"--success {given.success:g}: from 0 to 1")
         config = compose_config(["plan=true", f"max_steps={given.steps}", *given.settings])
+        check_samples(config)
         check_executor(config)
         transport_of(config).check()
         if turns := turns_of(config):

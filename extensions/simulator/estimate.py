@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from contracts.model_shape import ModelShape
 from contracts.support.sizes import describe_bytes, describe_count
-from extensions.simulator.inputs import PROMPT_TOKENS, usual_lengths
+from extensions.simulator.inputs import PROMPT_TOKENS, check_samples, usual_lengths
 from extensions.simulator.lengths import lengths_of
 from extensions.simulator.rates import DEVICES, by_arithmetic
 from extensions.simulator.run import SimulatedRun, StalledError
@@ -36,6 +36,7 @@ class Simulated(Estimator):
         self._steps = steps
 
     def lines(self, config: RunConfig, shape: ModelShape) -> Iterator[str]:
+        check_samples(config)
         described = self._lengths or usual_lengths(config)
         lengths = lengths_of(described, config.sampling.max_tokens)
         prompt = min(PROMPT_TOKENS, config.sampling.max_prompt_tokens)

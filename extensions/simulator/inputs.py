@@ -2,6 +2,7 @@
 
 import argparse
 from dataclasses import dataclass, fields, replace
+from pkgutil import resolve_name
 
 from contracts.model_shape import ModelShape
 from extensions.simulator.lengths import Lengths, as_measured, lengths_of
@@ -10,6 +11,8 @@ from extensions.simulator.recorded import recorded_inputs
 from pipelinerl.config import RunConfig
 
 PROMPT_TOKENS = 200
+# Those of a run of the demo, by `python -m extensions.simulator --like RUN_DIR`.
+OF_THE_DEMO = Rates(0.1, 0.0, 9000.0, optimizer_s=0.02, update_s=0.1, paused_s=0.005)
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,14 @@ class Inputs:
             f"answers are cut at {self.lengths.longest} tokens (sampling.max_tokens): "
             f"about {share:.1%} of them would be longer"
         ]
+
+
+def check_samples(config: RunConfig) -> None:
+    """Raises ValueError for a run that trains on given answers: nothing waits for servers there."""
+    if getattr(resolve_name(config.objective.target), "learns_from_demonstrations", 0):
+        raise ValueError(
+            "the run trains on given answers: nothing is sampled, and nothing to be simulated"
+        )
 
 
 def usual_lengths(config: RunConfig) -> str:
@@ -84,6 +95,8 @@ def _of_shape(
 ) -> tuple[Rates, str]:
     if given.decode_s is not None and given.train_tokens_per_s is not None:
         return Rates(given.decode_s, 0.0, given.train_tokens_per_s), "as given"
+    if shape is None and config.model.made_by:
+        return OF_THE_DEMO, "of the demo on two cores, because the model is not made yet"
     if shape is None:
         raise ValueError("the model's shape is not known: give --decode-s and --train-tokens-per-s")
     rates = by_arithmetic(given.device, config, shape, prompt_tokens + lengths.mean / 2)
