@@ -43,9 +43,7 @@ class Inputs:
 def check_samples(config: RunConfig) -> None:
     """Raises ValueError for a run that trains on given answers: nothing waits for servers there."""
     if getattr(resolve_name(config.objective.target), "learns_from_demonstrations", 0):
-        raise ValueError(
-            "the run trains on given answers: nothing is sampled, and nothing to be simulated"
-        )
+        raise ValueError("the run trains on given answers: nothing is sampled, and nothing to be simulated")
 
 
 def usual_lengths(config: RunConfig) -> str:

@@ -47,7 +47,7 @@ TEXT = """\
 ```python
 from datasets import load_dataset
 
-rollouts = load_dataset("{{directory of this file}}")
+rollouts = load_dataset("DIRECTORY")  # of this file; or pandas.read_parquet("DIRECTORY/train")
 ```
 
 Tokens are recorded as the servers returned them. Outcomes are those at the time of the export.

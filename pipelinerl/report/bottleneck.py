@@ -218,7 +218,7 @@ def _more_to_train(m: Measurements) -> str:
     if m.useful is None or m.useful >= WASTED:
         return "more servers (world.servers), or more requests to each (inference.concurrency)"
     if (m.solved or 0.0) + (m.hopeless or 0.0) >= ALIKE:
-        return "problems that are neither always solved nor never, before more servers"
+        return "choose problems that are neither always solved nor never, before you add servers"
     return "look for why groups are dropped, before more servers"
 
 

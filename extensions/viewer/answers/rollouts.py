@@ -73,18 +73,22 @@ def row_answer(row: sqlite3.Row) -> Answer:
 
 
 def lines_of(run: OpenRun, held_out: bool, offset: int) -> Answer:
-    """Returns what a rollout was asked and its last answer, a line each; None: the record is deleted."""
+    """Returns what a rollout was asked, its last answer and its reason, a line each; None: not recorded."""
     try:
         record = run.reader(STREAMS[NAMES[held_out]]).at(offset)
     except StreamError:
-        return {"asked": None, "answered": None}
+        return {"asked": None, "answered": None, "why": None}
     assert isinstance(record, Rollout)
     if not record.completions:
-        return {"asked": None, "answered": None}
+        return {"asked": None, "answered": None, "why": record.reason}
     first = record.completions[0].prompt_token_ids[-READ:].tolist()
     asked = asked_in([*run.parts(first)])
     answered = _text(run, record.completions[-1])
-    return {"asked": shortened(asked, from_end=False), "answered": shortened(answered, from_end=True)}
+    return {
+        "asked": shortened(asked, from_end=False),
+        "answered": shortened(answered, from_end=True),
+        "why": record.reason and shortened(record.reason, from_end=False),
+    }
 
 
 def _text(run: OpenRun, completion: Completion) -> str:

@@ -18,6 +18,7 @@ const FILTER_NAMES = [
   "mixed",
   "sort",
 ];
+const WIDE = "(min-width: 700px)"; // narrower, the form is folded until it is asked for
 const PRESET = { stream: "train", sort: "mixed first" };
 
 /** The filters that differ from those of a list without any. */
@@ -50,7 +51,8 @@ export function filterForm(filters, choices, change) {
   );
   form.addEventListener("change", () => change(filtersOf(new URLSearchParams(new FormData(form)))));
   form.addEventListener("submit", (event) => event.preventDefault());
-  return form;
+  const isOpen = Object.keys(filters).length > 0 || matchMedia(WIDE).matches;
+  return el("details", { class: "filter-fold", open: isOpen }, el("summary", {}, "filters and order"), form);
 }
 
 function choiceField(title, name, values, filters, any) {

@@ -10,6 +10,7 @@ import { expectedText, outcomeText, recordedText, statusText, weightsText } from
 import { rolloutLink, runLink } from "./router.js";
 import { sampleNodes } from "./text.js";
 
+const MOST_REWARDS = 4; // different ones that are told
 const QUICKLY_READ_BYTES = 1e8;
 
 export async function showGroup(page) {
@@ -17,7 +18,9 @@ export async function showGroup(page) {
   const { run } = page.route;
   const group = await get(apiPath(run, "groups", page.route.rest[0]), page.signal);
   const story = el("div", { data: { story: "" } });
-  const members = group.members.toSorted((a, b) => a.id.localeCompare(b.id, "en", { numeric: true }));
+  const members = group.members.toSorted(
+    (a, b) => a.reward - b.reward || a.id.localeCompare(b.id, "en", { numeric: true }),
+  );
   const largest = Math.max(...group.members.map((member) => Math.abs(member.advantage ?? 0)));
   page.show(
     groupHead(run, group),
@@ -74,11 +77,11 @@ function groupHead(run, group) {
     "section",
     {},
     el("div", { class: "title-line" }, el("h1", {}, "Group ", String(group.id)), moves),
+    el("p", { class: "learnt", data: { verdict: "" } }, verdict(group)),
     facts([
       ["outcome", outcomeText(group)],
       ["domain", group.members[0]?.domain],
       ["problem", group.problem],
-      ["expected", expectedText({ expected: group.expected, why: group.members[0]?.why })],
       ["draw of the sampler", group.draw],
       ["members", formatCount(group.members.length)],
       ["began", formatTime(group.started_at)],
@@ -92,6 +95,17 @@ function groupHead(run, group) {
     ]),
     group.reason_means ? el("p", { class: "faint" }, group.reason_means) : null,
   );
+}
+
+/** How many members have which reward, and what was expected. */
+function verdict(group) {
+  const counts = new Map();
+  group.members.forEach(({ reward }) => counts.set(reward, (counts.get(reward) ?? 0) + 1));
+  const rewards = [...counts].sort(([a], [b]) => b - a).slice(0, MOST_REWARDS);
+  const others = counts.size > rewards.length ? ", ..." : "";
+  const told = rewards.map(([reward, count]) => `${count} × reward ${formatNumber(reward)}`).join(", ");
+  const expected = expectedText({ expected: group.expected, why: group.members[0]?.why });
+  return [`${told || "no rollout is recorded yet"}${others}; expected `, expected];
 }
 
 function memberCard(run, member, largest) {
@@ -120,7 +134,7 @@ function memberCard(run, member, largest) {
       { class: "faint" },
       `${formatCount(member.tokens)} tokens `,
       weightsText(member.versions),
-      ` lag ${member.lag ?? NOT_RECORDED}`,
+      ` lag ${member.lag > 0 ? `≤ ${member.lag}` : (member.lag ?? NOT_RECORDED)}`,
     ),
   );
 }

@@ -56,14 +56,13 @@ function readerHead(run, rollout) {
     "section",
     {},
     el("div", { class: "title-line" }, el("h1", {}, "Rollout ", rollout.id), moves),
+    el("p", { class: "learnt", data: { verdict: "" } }, verdict(rollout)),
     facts([
       ["group", el("a", { href: runLink(run, "groups", rollout.group) }, String(rollout.group))],
       ["domain", rollout.domain],
       ["problem", rollout.problem],
       ["status", statusText(rollout.status)],
       ["reward", rewardText(rollout)],
-      ["why", recordedText(rollout.why)],
-      ["expected", expectedText(rollout)],
       ["advantage", formatNumber(rollout.advantage)],
       ["tokens", formatCount(rollout.tokens)],
       ["weights", weightsText(rollout.versions)],
@@ -77,6 +76,16 @@ function readerHead(run, rollout) {
       ? el("p", { class: "note" }, "This run has no tokenizer: each token is shown as its id.")
       : null,
   );
+}
+
+/** The reward, why it is that, and what was expected. */
+function verdict(rollout) {
+  return [
+    `reward ${formatNumber(rollout.reward)}: `,
+    recordedText(rollout.why),
+    "; expected ",
+    expectedText(rollout),
+  ];
 }
 
 function pairsText(pairs) {

@@ -17,6 +17,7 @@ const ROLLOUT_COLUMNS = [
   { title: "prompt", isCut: true, isText: true, cell: (row) => lineText(row.asked) },
   { title: "answer", isCut: true, isText: true, cell: (row) => lineText(row.answered) },
   { title: "reward", isNumber: true, cell: (row) => formatNumber(row.reward) },
+  { title: "why", isCut: true, cell: (row) => row.why ?? NOT_RECORDED },
   { title: "status", isCut: true, cell: (row) => statusText(row.status) },
   { title: "advantage", isNumber: true, cell: (row) => formatNumber(row.advantage) },
   { title: "tokens", isNumber: true, cell: (row) => formatCount(row.tokens) },
@@ -111,5 +112,5 @@ export function outcomeText(row) {
   if (row.outcome === "dropped") {
     return el("span", { class: "dropped", title: row.reason_means }, `dropped: ${row.reason}`);
   }
-  return row.outcome ?? NOT_RECORDED;
+  return row.outcome === "in flight" ? "not settled yet" : (row.outcome ?? NOT_RECORDED);
 }

@@ -27,7 +27,7 @@ export async function showRollouts(page) {
     el(
       "div",
       { class: "list-head" },
-      el("span", {}, `${plural(answer.total, "rollout")} in all`),
+      el("span", {}, countText(answer.total, filters)),
       newer,
       pageLinks(page.route.run, filters, after, answer.next),
     ),
@@ -36,6 +36,11 @@ export async function showRollouts(page) {
   );
   document.querySelector(`form [name="${CSS.escape(focused ?? "")}"]`)?.focus();
   return { onRun: countNewer(page, filters, answer.newest, newer) };
+}
+
+function countText(total, filters) {
+  const isWhole = Object.keys(filters).every((name) => name === "sort" || name === "stream");
+  return isWhole ? `${plural(total, "rollout")} in all` : `those that match, of ${plural(total, "rollout")}`;
 }
 
 function showFiltered(run, filters) {

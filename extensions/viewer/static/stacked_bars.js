@@ -69,12 +69,14 @@ function describeBin(bins, event, picture, unit) {
 
 function barLabels(bins) {
   const every = Math.ceil(bins.length / MOST_LABELS);
-  const chosen = bins.filter((_, index) => index % every === 0);
-  return el(
-    "div",
-    { class: "bar-labels" },
-    chosen.map((bin) => el("span", {}, bin.label)),
-  );
+  const labels = bins.flatMap((bin, index) => (index % every === 0 ? [barLabel(bin, index, bins.length)] : []));
+  return el("div", { class: "bar-labels" }, labels);
+}
+
+function barLabel(bin, index, count) {
+  const label = el("span", {}, bin.label);
+  label.style.left = `${(100 * (index + 0.5)) / count}%`;
+  return label;
 }
 
 function barLegend(bins, colourOf) {
