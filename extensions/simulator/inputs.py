@@ -93,7 +93,7 @@ def _of_shape(
 ) -> tuple[Rates, str]:
     if given.decode_s is not None and given.train_tokens_per_s is not None:
         return Rates(given.decode_s, 0.0, given.train_tokens_per_s), "as given"
-    if shape is None and config.model.made_by:
+    if shape is None and config.model.path is None:
         return OF_THE_DEMO, "of the demo on two cores, because the model is not made yet"
     if shape is None:
         raise ValueError("the model's shape is not known: give --decode-s and --train-tokens-per-s")

@@ -193,8 +193,14 @@ def _verifier(m: Measurements) -> Bottleneck | None:
         Finding.VERIFIER,
         f"the trainer waited {m.wait:.0%} of the time, and {m.outside:.0%} of the rollouts under way had no "
         f"request on a server{judging}",
-        "more judging.workers, or a quicker verifier or tool",
+        "more judging.workers, or a quicker verifier or tool"
+        if workers_busy or m.judging is None
+        else IDLE_WORKERS,
     )
+
+
+# The actor shares its CPUs with the workers, so rewards arrive late on a machine with few of them.
+IDLE_WORKERS = "quicker tools, or more CPUs for the actor; more judging.workers would be idle, too"
 
 
 def _quicker_agents(m: Measurements) -> str:

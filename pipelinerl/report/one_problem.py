@@ -78,7 +78,8 @@ class OneProblem:
     def _answered(self, rollout: Rollout) -> str:
         verdict = "failed" if rollout.success is None else "right" if rollout.success == 1 else "wrong"
         answer = _cut(self._text(rollout.completions[-1].token_ids.tolist()))
-        return f"“{answer}” is {verdict}, by version {rollout.versions[-1]}"
+        reason = "" if rollout.reason in (None, "", verdict) else f" ({_cut(rollout.reason)})"
+        return f"“{answer}” is {verdict}, by version {rollout.versions[-1]}{reason}"
 
     def _text(self, ids: list[int]) -> str:
         assert self._tokenizer is not None

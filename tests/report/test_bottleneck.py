@@ -97,6 +97,9 @@ def test_busy_workers_that_judge_are_the_verifiers_second_measurement():
     run = {**WAITING, "places_busy": 0.3, "outside_requests": 0.2, "blocked_lag": 0.5}
     assert bottleneck(lines_of_run(**run, judging=0.95).measured()).finding == Finding.VERIFIER
     assert bottleneck(lines_of_run(**run, judging=0.5).measured()).finding == Finding.LAG
+    busy = bottleneck(lines_of_run(**RUNS[Finding.VERIFIER], judging=0.95).measured())
+    idle = bottleneck(lines_of_run(**RUNS[Finding.VERIFIER], judging=0.2).measured())
+    assert busy.advice.startswith("more judging.workers") and idle.advice.startswith("quicker tools")
 
 
 def test_problems_come_before_servers_where_most_tokens_are_for_nothing():

@@ -42,8 +42,9 @@ class Listing:
         for row in rows:
             config = flat_config(directories[row["name"]])
             first = config if first is None else first
-            differing = [f"{key}={config.get(key, 'null')}" for key in differences(first, config)]
-            row["differs"] = differing[:DIFFERENCES]
+            differing = [_setting(key, config) for key in differences(first, config)]
+            more = len(differing) - DIFFERENCES
+            row["differs"] = differing[:DIFFERENCES] + ([f"{more} more"] if more > 0 else [])
         return rows
 
     def _row(self, name: str, path: Path) -> Answer:
@@ -61,6 +62,13 @@ class Listing:
         return dict(row)
 
 
+def _setting(key: str, config: dict[str, str]) -> str:
+    if key in config:
+        return f"{key}={config[key]}"
+    is_section = any(other.startswith(f"{key}.") for other in config)
+    return f"{key} set" if is_section else f"no {key}"
+
+
 def _described(name: str, path: Path, has_ended: bool) -> Answer:
     summary = read_summary(path) or {}
     config = _config(path)
@@ -72,7 +80,7 @@ def _described(name: str, path: Path, has_ended: bool) -> Answer:
     ]
     times = [line["time"] for line in of_trainer]
     step = trained[-1]["step"] if trained else 0
-    is_done = bool(summary) and not summary.get("failed")
+    is_done = bool(summary) and step >= config.get("max_steps", 0)
     return {
         "name": name,
         "note": config.get("note"),

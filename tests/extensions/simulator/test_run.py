@@ -97,7 +97,7 @@ def test_a_run_in_which_no_group_ever_counts_ends():
             "decode_s must be above 0",
         ),
         (
-            ["inference=scripted", "--lengths", "constant:9", "trainer=scripted"],
+            ["+exp=math_7b", "model.shape=null", "--lengths", "constant:9"],
             "the model's shape is not known",
         ),
         (["--lengths", "constant:9", "--prompt-tokens", "0"], "set --prompt-tokens from 1 to "),
