@@ -101,7 +101,7 @@ class RepetitionConfig(Section):
 class RolloutConfig(Section):
     retries: Int = Field(2, ge=0, description="Retries of a failed attempt before the rollout fails.")
     timeout_s: Seconds = Field(
-        description="Longest time of an attempt; waits for judgements or servers do not count."
+        description="Longest time of an attempt; waits for judgements, or without any server, do not count."
     )
     segment_tokens: Int | None = Field(
         None, ge=1, description="Tokens of a request, after which a rollout queues again; null = all."
