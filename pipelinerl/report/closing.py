@@ -4,6 +4,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from contracts.support.terminal import printable
@@ -48,7 +49,13 @@ def learnt(summary: dict, ended: bool) -> str:
     if start is None or len(summary["evaluations"]) < 2:
         return f"{how} after {length}; held-out success was not measured twice"
     learned = "learned" if end > start else "learned nothing that shows:"
-    return f"{learned} {start:.2f} → {end:.2f} held-out success in {length}; {how}"
+    problems = [result["problems"] for result in summary["evaluations"]]
+    return f"{learned} {start:.2f} → {end:.2f} held-out success{of_problems(problems)} in {length}; {how}"
+
+
+def of_problems(counts: Sequence[int]) -> str:
+    """Returns the numbers of problems of the first and the last evaluation if they differ, or nothing."""
+    return "" if counts[0] == counts[-1] else f" (of {counts[0]} and of {counts[-1]} problems)"
 
 
 def rollouts_of(summary: dict) -> str:

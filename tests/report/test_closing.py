@@ -13,7 +13,7 @@ SOLVED = {
     "optimizer_steps": 32,
     "steps_skipped": 0,
     "steps_without_gradient": 0,
-    "evaluations": [{}, {}],
+    "evaluations": [{"problems": 256}, {"problems": 256}],
     "heldout_success_start": 0.184,
     "heldout_success_end": 0.968,
     "wall_s": 144.0,
@@ -64,3 +64,9 @@ def test_a_run_that_its_last_evaluation_solves_is_trained_further_without_stop_a
     lines = closing_lines(SOLVED | {"solved_at": None}, RUN, ended=True, is_solved=True)
     assert lines[0].endswith("; ended")
     assert "resume=true max_steps=64 stop_at=null  train it further" in lines[7]
+
+
+def test_results_on_different_numbers_of_problems_are_told_with_them():
+    grown = SOLVED | {"evaluations": [{"problems": 256}, {"problems": 1000}]}
+    first, *_ = closing_lines(grown, RUN, ended=True, is_solved=True, problem=None)
+    assert "0.18 → 0.97 held-out success (of 256 and of 1000 problems) in 32 steps" in first

@@ -9,6 +9,7 @@ from urllib.parse import quote_from_bytes
 from extensions.viewer.charts import Series
 from extensions.viewer.index.run_state import RunState
 from extensions.viewer.runs.opened import OpenRun
+from pipelinerl.report.closing import of_problems
 from pipelinerl.report.drops import describe_drops
 from pipelinerl.report.evaluation_table import on_set, rows_of
 from pipelinerl.streams.drop_reasons import meaning_of
@@ -66,7 +67,8 @@ def headline(is_live: bool, state: RunState, summary: Answer | None) -> str:
         learnt = "held-out success is not measured twice yet" if is_live else NOT_TWICE
     else:
         verb = "learned" if results[-1] > results[0] else "learned nothing that shows:"
-        learnt = f"{verb} {results[0]:.2f} → {results[-1]:.2f} held-out success in {state.step} steps"
+        of = of_problems([result.problems for result in state.evaluations])
+        learnt = f"{verb} {results[0]:.2f} → {results[-1]:.2f} held-out success{of} in {state.step} steps"
     failed = summary.get("failed") if summary else None
     return f"{learnt}; {how}" + (f": {failed}" if failed and not state.is_done else "")
 
