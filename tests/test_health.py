@@ -55,6 +55,12 @@ def test_a_noisy_run_without_a_trend_is_well(seed):
     )
 
 
+def test_log_probabilities_that_differ_are_told_at_the_second_step_in_a_row():
+    assert raised(logprob_gap_at_lag_0=np.full(9, 0.5)) == [Alarm.OTHER_LOGPROBS]
+    assert not raised(logprob_gap_at_lag_0=np.where(np.arange(9) % 2, 0.5, 0.02))
+    assert not raised(logprob_gap_at_lag_0=np.full(9, 0.03))
+
+
 @pytest.mark.parametrize("seed", NOISES)
 def test_a_gradient_norm_that_creeps_up_is_seen_though_no_step_stands_out(seed):
     assert raised(grad_norm=noisy(0.1 * creeping(3), seed)) == [Alarm.GRAD_NORM_RISING]

@@ -6,13 +6,14 @@ size. A resumed run starts without the metrics of earlier steps.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from pipelinerl.health.trends import Collapse, Growth, Level, Rule
 
 EQUAL_GROUPS = 64
+GAP = 0.2  # nats a token; bfloat16 gives 0.01 to 0.03
 
 
 class Alarm(StrEnum):
@@ -51,6 +52,11 @@ class Alarm(StrEnum):
     ESS_COLLAPSED = (
         "ess_collapsed",
         "few tokens carry the step: rollouts are too stale, or trainer and servers disagree",
+    )
+    OTHER_LOGPROBS = (
+        "other_logprobs",
+        "servers recorded other log-probabilities than the trainer has by the same weights: importance ratios "
+        "are wrong; try a server with `python -m contracts.conformance inference` (docs/conformance.md)",
     )
     EQUAL_REWARDS = (
         "equal_rewards",
@@ -120,6 +126,7 @@ class Health:
     skipped                begins with a step that was skipped.
     no_gradient            begins with the third step in a row that is without_gradient.
     no_learning_rate       begins with a step whose learning rate is 0.
+    other_logprobs         begins with the second step in a row with logprob_gap_at_lag_0 > GAP.
     equal_rewards          is raised by the preprocessor, of groups that it drops.
 
     A step without a finite value of a metric does not change its alarm.
@@ -134,9 +141,10 @@ class Health:
             Alarm.GRAD_NORM_RISING: Watch("grad_norm", grad_norm, r.window),
             Alarm.CLIP_FRACTION_RISING: Watch("clip_fraction", clip_fraction, r.window),
             Alarm.ENTROPY_RISING_AGAIN: Watch("entropy", entropy, r.window),
-            Alarm.SKIPPED: Streak("skipped", 1.0, steps=1),
-            Alarm.NO_GRADIENT: Streak("without_gradient", 1.0, steps=3),
-            Alarm.NO_LEARNING_RATE: Streak("learning_rate", 0.0, steps=1),
+            Alarm.SKIPPED: Streak("skipped", lambda skipped: skipped == 1, steps=1),
+            Alarm.NO_GRADIENT: Streak("without_gradient", lambda without: without == 1, steps=3),
+            Alarm.NO_LEARNING_RATE: Streak("learning_rate", lambda rate: rate == 0, steps=1),
+            Alarm.OTHER_LOGPROBS: Streak("logprob_gap_at_lag_0", lambda gap: gap > GAP, steps=2),
             Alarm.ESS_COLLAPSED: Watch("ess", Collapse(r.ess_floor, r.margin), r.window),
         }
 
@@ -169,11 +177,11 @@ class Watch:
 
 
 class Streak:
-    """An alarm on `steps` consecutive steps with exactly this value of a metric."""
+    """An alarm on `steps` consecutive steps whose value of a metric is wrong."""
 
-    def __init__(self, metric: str, value: float, steps: int):
+    def __init__(self, metric: str, is_wrong: Callable[[float], bool], steps: int):
         self.metric = metric
-        self._value = value
+        self._is_wrong = is_wrong
         self._steps = steps
         self._in_a_row = 0
 
@@ -181,5 +189,5 @@ class Streak:
         """Adds the metric's next value. Returns True if the alarm begins with it."""
         if value is None:
             return False
-        self._in_a_row = self._in_a_row + 1 if value == self._value else 0
+        self._in_a_row = self._in_a_row + 1 if self._is_wrong(value) else 0
         return self._in_a_row == self._steps
