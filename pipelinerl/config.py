@@ -307,8 +307,8 @@ class EvalConfig(Section):
     every: Int | None = Field(ge=1, description="Weight versions between evaluations; null = start and end.")
     problems: Int = Field(ge=1, description="Held-out problems per evaluation, over all sets.")
     attempts: Int = Field(1, ge=1, le=MOST_ATTEMPTS, description="Attempts per problem.")
-    attempts_of: dict[str, Annotated[Int, Field(ge=1, le=MOST_ATTEMPTS)]] = Field(
-        default_factory=dict, description="The same for single held-out sets, by name."
+    attempts_of: dict[str, Annotated[Int, Field(ge=1, le=MOST_ATTEMPTS)] | None] = Field(
+        default_factory=dict, description="The same for single sets, by name; null takes one out."
     )
     concurrency: Int = Field(64, ge=1, description="Evaluation requests per server, beside training's.")
     pinned: Bool = Field(False, description="Evaluate on one server that meanwhile keeps its weights.")

@@ -55,8 +55,8 @@ class Alarm(StrEnum):
     )
     OTHER_LOGPROBS = (
         "other_logprobs",
-        "servers recorded other log-probabilities than the trainer has by the same weights: importance ratios "
-        "are wrong; try a server with `python -m contracts.conformance inference` (docs/conformance.md)",
+        "servers recorded other log-probabilities than the trainer has by the same weights, so importance "
+        "ratios are wrong; try a server with the conformance kit (docs/conformance.md)",
     )
     EQUAL_REWARDS = (
         "equal_rewards",

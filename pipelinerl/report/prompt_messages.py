@@ -72,7 +72,7 @@ def _by_role(parts: Iterable[Part]) -> Iterator[tuple[str, str]]:
             text = part[header.end() :] if header else ""
         elif not is_special:
             text += part
-        is_after_special = is_special
+        is_after_special = is_special and not named
     yield role, text
 
 

@@ -40,12 +40,13 @@ def held_out(domain: Domain, config: EvalConfig) -> list[HeldOut]:
     indices = range(min(config.problems, domain.heldout_size))
     problems = [domain.heldout_problem(index) for index in indices]
     names = [problem.domain or domain.name for problem in problems]
-    if unknown := sorted(config.attempts_of.keys() - names):
+    attempts_of = {name: attempts for name, attempts in config.attempts_of.items() if attempts is not None}
+    if unknown := sorted(attempts_of.keys() - names):
         raise ValueError(
             f"attempts_of names {', '.join(unknown)}; the {len(problems)} held-out problems of an "
             f"evaluation are of {', '.join(dict.fromkeys(names))}"
         )
-    attempts = [config.attempts_of.get(name, config.attempts) for name in names]
+    attempts = [attempts_of.get(name, config.attempts) for name in names]
     return [HeldOut(*each) for each in zip(indices, problems, names, attempts, strict=True)]
 
 

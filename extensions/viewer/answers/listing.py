@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from contracts.support.messages import one_line
 from extensions.viewer.answers.charts import charts
@@ -13,6 +13,7 @@ from extensions.viewer.runs.directory import Runs
 from extensions.viewer.runs.opened import OpenRun
 from pipelinerl.config import DamagedConfigError, saved_config
 from pipelinerl.metrics import metrics_path, read_metrics
+from pipelinerl.paths import ROOT
 from pipelinerl.report.secrets import without_secrets
 
 DIFFERENCES = 8  # most keys that a row names
@@ -80,13 +81,14 @@ def _described(name: str, path: Path, has_ended: bool) -> Answer:
     ]
     times = [line["time"] for line in of_trainer]
     step = trained[-1]["step"] if trained else 0
-    is_done = bool(summary) and step >= config.get("max_steps", 0)
+    max_steps = config.get("max_steps")
+    is_done = bool(summary) and isinstance(max_steps, int) and step >= max_steps
     return {
         "name": name,
         "note": config.get("note"),
         "state": state_in_words(not has_ended, is_done, step, summary),
         "step": step,
-        "max_steps": config.get("max_steps"),
+        "max_steps": max_steps,
         "heldout_first": evaluations[0] if evaluations else None,
         "heldout_last": evaluations[-1] if evaluations else None,
         "lag_mean": summary.get("lag_mean", trained[-1].get("lag_mean") if trained else None),
@@ -120,7 +122,7 @@ def _config(path: Path) -> dict:
 def flat_config(path: Path) -> dict[str, str]:
     """Returns the run's configuration without secrets: the JSON text of each value by dotted key.
 
-    Absolute paths become their last part, because two checkouts do not differ by where they are.
+    Paths in the project begin there.
     """
     return {key: text for key, text in flattened(_config(path)) if key not in NEVER_COMPARED}
 
@@ -131,8 +133,7 @@ def flattened(value: object, name: str = "") -> Iterator[tuple[str, str]]:
         for key, of in value.items():
             yield from flattened(of, f"{name}.{key}" if name else str(key))
     else:
-        is_path = isinstance(value, str) and value.startswith("/")
-        shown = PurePath(value).name if is_path else value
+        shown = value.removeprefix(f"{ROOT}/") if isinstance(value, str) else value
         yield name, json.dumps(shown, default=str, ensure_ascii=False)
 
 

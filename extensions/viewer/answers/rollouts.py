@@ -79,15 +79,16 @@ def lines_of(run: OpenRun, held_out: bool, offset: int) -> Answer:
     except StreamError:
         return {"asked": None, "answered": None, "why": None}
     assert isinstance(record, Rollout)
+    why = record.reason and shortened(record.reason, from_end=False)
     if not record.completions:
-        return {"asked": None, "answered": None, "why": record.reason}
+        return {"asked": None, "answered": None, "why": why}
     first = record.completions[0].prompt_token_ids[-READ:].tolist()
     asked = asked_in([*run.parts(first)])
     answered = _text(run, record.completions[-1])
     return {
         "asked": shortened(asked, from_end=False),
         "answered": shortened(answered, from_end=True),
-        "why": record.reason and shortened(record.reason, from_end=False),
+        "why": why,
     }
 
 

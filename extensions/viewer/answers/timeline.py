@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 from contracts.records import WeightsPublished
 from extensions.viewer.answers.overview import Answer
 from extensions.viewer.answers.rollouts import link_of
+from extensions.viewer.index.loads import MINUTE
 from extensions.viewer.index.queries import Queries
 from extensions.viewer.index.slim import SlimCompletion
 from extensions.viewer.runs.opened import OpenRun
@@ -16,6 +17,8 @@ from extensions.viewer.tracks import Slice, Track, nested, rows
 
 MOST = 4000  # rollouts whose requests are shown each by itself; those of more are merged
 BINS = 400  # most columns of merged requests
+SHORTEST_S = 0.05  # half of the shortest default window, if more than MOST rollouts run at once
+LATEST = 2.0**40  # unix seconds
 RECENT = 500  # last rollouts among which an update is looked for that requests cross
 DURATIONS = 3  # of such a rollout, that the default window has before the update and after it
 VERSIONS = 4  # length of the default window if no request crosses an update
@@ -44,6 +47,8 @@ def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
     queries = run.queries
     if began is None or ended is None:
         began, ended = _around_update(updates, queries) or _last_versions(published, queries)
+    began = min(max(began, 0.0), LATEST)
+    ended = min(max(ended, began), LATEST)
     with run.lock:
         spans = run.following.spans.between(began, ended)
     is_merged = queries.has_more_between(began, ended, MOST)
@@ -63,7 +68,6 @@ def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
         "published": [_publication(event) for event in _in_window(published, began, ended)],
         "versions": [[event.version, event.at] for event in published[::every]],
         "tracks": [*of_servers, *_processes(spans)],
-        "rollouts": queries.ended_between(began, ended),
         "is_merged": is_merged,
     }
 
@@ -77,7 +81,7 @@ def _around_update(updates: Updates, queries: Queries) -> tuple[float, float] | 
         return None
     update = updates[row["version"]]
     half = DURATIONS * max(row["seconds"], update.seconds, 0.01)
-    while queries.has_more_between(update.at - half, update.at + half, MOST):
+    while half > SHORTEST_S and queries.has_more_between(update.at - half, update.at + half, MOST):
         half /= 2
     return update.at - half, update.at + half
 
@@ -125,7 +129,8 @@ def _bars(run: OpenRun, found: Sequence[Row]) -> Iterator[Bar]:
 
 def _merged(queries: Queries, names: Mapping[str, str], began: float, ended: float) -> Iterator[Answer]:
     """Yields for each server how many requests it had at a time, by version, in bins of equal width."""
-    width = math.ceil((ended - began) / BINS)
+    width = max(math.ceil((ended - began) / BINS), 1)
+    width = width if width < MINUTE else MINUTE * math.ceil(width / MINUTE)
     by_server: dict[str, dict[int, list[tuple[int, float]]]] = {}
     for url, second, version, busy_s in queries.loads_between(began, ended, width):
         by_server.setdefault(url, {}).setdefault(second, []).append((version, busy_s / width))

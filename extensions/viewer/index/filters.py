@@ -33,11 +33,16 @@ class Filters(BaseModel):
     length_from: Whole | None = None
     length_to: Whole | None = None
     mixed: bool = False  # only rollouts of groups whose rewards differ
-    sort: Literal["mixed first", "newest", "longest", "shortest", "best", "worst"] = "mixed first"
+    # None: mixed first, or newest for held-out rollouts, whose groups are problems of all evaluations
+    sort: Literal["mixed first", "newest", "longest", "shortest", "best", "worst"] | None = None
 
     @property
     def held_out(self) -> bool:
         return self.stream == "held-out"
+
+    @property
+    def order(self) -> str:
+        return self.sort or ("newest" if self.held_out else "mixed first")
 
     @property
     def words(self) -> dict[str, str]:
@@ -118,8 +123,8 @@ def best_index(filters: Filters) -> str | None:
 
     SQLite cannot choose it, because it does not know how rare a word is.
     """
-    if filters.sort == "mixed first":
+    if filters.order == "mixed first":
         return "by_group"
-    if filters.sort == "newest":
+    if filters.order == "newest":
         return "by_status" if filters.status else "by_outcome" if filters.outcome else None
-    return "by_tokens" if ORDERS[filters.sort].columns[0] == "tokens" else "by_reward"
+    return "by_tokens" if ORDERS[filters.order].columns[0] == "tokens" else "by_reward"

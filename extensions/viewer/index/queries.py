@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from extensions.viewer.index.filters import ORDERS, Filters, best_index, conditions_of
+from extensions.viewer.index.loads import MINUTE
 
 PAGE = 50  # rollouts
 SORTED = 5000  # most rollouts that are sorted without an index
@@ -23,7 +24,7 @@ TRAINED = "LEFT JOIN trainings ON trainings.rollout_id = rollouts.rollout_id AND
 
 def _tables(filters: Filters, hint: str) -> str:
     """Returns the tables that a page is found in, joined in the order in which they are read."""
-    if filters.sort != "mixed first":
+    if filters.order != "mixed first":
         return f"rollouts {hint}"
     same = "groups.held_out = :held_out AND groups.group_id = rollouts.group_id"
     hint = hint.replace("NOT INDEXED", "INDEXED BY by_group")
@@ -45,7 +46,7 @@ class Queries:
 
     def page(self, filters: Filters, after: str | None = None) -> Found:
         """Returns the page after the cursor `after`. Raises NoSuchCursorError if it is malformed."""
-        order = ORDERS[filters.sort]
+        order = ORDERS[filters.order]
         conditions = list(conditions_of(filters))
         values = filters.model_dump() | {"held_out": filters.held_out}
         if after is not None:
@@ -57,7 +58,7 @@ class Queries:
         hint, offsets = self._hint_and_range(filters)
         if offsets:
             conditions.append("rollouts.offset BETWEEN :first AND :end")
-        if filters.sort == "mixed first" and self._are_few(conditions, values | numbers | offsets):
+        if filters.order == "mixed first" and self._are_few(conditions, values | numbers | offsets):
             hint = FEW
         keys = ", ".join(f"{column} AS key{place}" for place, column in enumerate(order.columns))
         # The rows of the page are found first, because only these are joined with the other tables.
@@ -150,20 +151,16 @@ class Queries:
         )
         return found > most
 
-    def ended_between(self, began: float, ended: float) -> int:
-        """Returns the number of training rollouts that ended between two unix times."""
-        return self._number(
-            "SELECT count(*) FROM rollouts WHERE held_out = 0 AND finished_at > ? AND finished_at < ?",
-            began,
-            ended,
-        )
-
     def loads_between(self, began: float, ended: float, width: int) -> list[sqlite3.Row]:
-        """Returns the time that requests took, by server, version, and bins of `width` seconds."""
+        """Returns the time that requests took, by server, version, and bins of `width` seconds.
+
+        Bins of whole minutes are read from the times by minute.
+        """
         found = self._db.execute(
             "SELECT url, second - second % :width AS second, version, sum(busy_s) AS busy_s FROM loads"
-            " WHERE second > :began - :width AND second < :ended GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
-            {"began": began, "ended": ended, "width": width},
+            " WHERE length = :length AND second > :began - :width AND second < :ended"
+            " GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
+            {"began": began, "ended": ended, "width": width, "length": 1 if width % MINUTE else MINUTE},
         )
         return found.fetchall()
 

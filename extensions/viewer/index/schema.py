@@ -30,9 +30,11 @@ CREATE TABLE servers (
     url TEXT PRIMARY KEY, requests INTEGER NOT NULL, tokens INTEGER NOT NULL, aborted INTEGER NOT NULL,
     last_at REAL NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE loads ( -- time that requests took, by second and by the version that sampled then
-    second INTEGER NOT NULL, url TEXT NOT NULL, version INTEGER NOT NULL, busy_s REAL NOT NULL,
-    PRIMARY KEY (second, url, version)
+CREATE TABLE loads ( -- time that requests took, by second, by minute, and by the version that sampled then
+    length INTEGER NOT NULL, -- 1 or 60 seconds
+    second INTEGER NOT NULL, -- the first one
+    url TEXT NOT NULL, version INTEGER NOT NULL, busy_s REAL NOT NULL,
+    PRIMARY KEY (length, second, url, version)
 ) WITHOUT ROWID;
 CREATE TABLE versions (
     held_out INTEGER NOT NULL, version INTEGER NOT NULL,

@@ -153,7 +153,7 @@ class Tables:
 
     def _add_loads(self, rollouts: Iterable[SlimRollout]) -> None:
         self._db.executemany(
-            "INSERT INTO loads VALUES (?, ?, ?, ?)"
+            "INSERT INTO loads VALUES (?, ?, ?, ?, ?)"
             " ON CONFLICT DO UPDATE SET busy_s = busy_s + excluded.busy_s",
             loads_of(completion for rollout in rollouts for completion in rollout.completions),
         )

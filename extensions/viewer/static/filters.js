@@ -19,14 +19,20 @@ const FILTER_NAMES = [
   "sort",
 ];
 const WIDE = "(min-width: 700px)"; // narrower, the form is folded until it is asked for
-const PRESET = { stream: "train", sort: "mixed first" };
+const PRESET = { stream: "train" };
+const SORT_OF = { train: "mixed first", "held-out": "newest" }; // the server's defaults
 
 /** The filters that differ from those of a list without any. */
 export function filtersOf(query) {
+  const preset = presetOf(query.get("stream"));
   const set = FILTER_NAMES.map((name) => [name, query.get(name)]);
   return Object.fromEntries(
-    set.filter(([name, value]) => value !== null && value !== "" && value !== PRESET[name]),
+    set.filter(([name, value]) => value !== null && value !== "" && value !== preset[name]),
   );
+}
+
+function presetOf(stream) {
+  return { ...PRESET, sort: SORT_OF[stream ?? PRESET.stream] };
 }
 
 export function filterForm(filters, choices, change) {
@@ -56,7 +62,7 @@ export function filterForm(filters, choices, change) {
 }
 
 function choiceField(title, name, values, filters, any) {
-  const chosen = filters[name] ?? PRESET[name] ?? "";
+  const chosen = filters[name] ?? presetOf(filters.stream)[name] ?? "";
   const known = chosen === "" || values.includes(chosen) ? values : [...values, chosen];
   const options = known.map((value) => el("option", { selected: value === chosen }, plainText(value)));
   options.forEach((option, index) => {

@@ -100,12 +100,15 @@ function groupHead(run, group) {
 /** How many members have which reward, and what was expected. */
 function verdict(group) {
   const counts = new Map();
-  group.members.forEach(({ reward }) => counts.set(reward, (counts.get(reward) ?? 0) + 1));
+  const failed = group.members.filter(({ status }) => status.startsWith("failed")).length;
+  const judged = group.members.filter(({ status }) => !status.startsWith("failed"));
+  judged.forEach(({ reward }) => counts.set(reward, (counts.get(reward) ?? 0) + 1));
   const rewards = [...counts].sort(([a], [b]) => b - a).slice(0, MOST_REWARDS);
   const others = counts.size > rewards.length ? ", ..." : "";
   const told = rewards.map(([reward, count]) => `${count} × reward ${formatNumber(reward)}`).join(", ");
   const expected = expectedText({ expected: group.expected, why: group.members[0]?.why });
-  return [`${told || "no rollout is recorded yet"}${others}; expected `, expected];
+  const all = [`${told}${others}`, failed > 0 ? `${failed} failed` : ""].filter((text) => text !== "");
+  return [`${all.join(", ") || "no rollout is recorded yet"}; expected `, expected];
 }
 
 function memberCard(run, member, largest) {

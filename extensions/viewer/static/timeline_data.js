@@ -5,6 +5,7 @@ import { replace } from "./dom.js";
 import { formatCount } from "./format.js";
 import { runLink } from "./router.js";
 
+const MOST = 4000; // rollouts that are not merged, as in answers/timeline.py
 const LOAD_AFTER_MS = 150;
 
 /** Gets the data of a span of time and shows that span; null is the last update that requests cross. */
@@ -36,7 +37,7 @@ export function stopLoading(view) {
   view.requests += 1;
 }
 
-function noteOn({ rollouts, is_merged: isMerged }) {
+function noteOn({ is_merged: isMerged }) {
   if (isReport) {
     return "This file has the requests of this time only, not those of the whole run.";
   }
@@ -44,7 +45,7 @@ function noteOn({ rollouts, is_merged: isMerged }) {
     return "";
   }
   const shown = "the height is how many requests a server has at a time, the colours are their weights";
-  return `The requests of ${formatCount(rollouts)} rollouts are merged: ${shown}. Zoom in, or click, to see each.`;
+  return `The requests of more than ${formatCount(MOST)} rollouts are merged: ${shown}. Zoom in, or click, for fewer.`;
 }
 
 /** Shows another span at once with the data that are there, and asks for those that are not. */

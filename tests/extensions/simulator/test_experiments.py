@@ -3,10 +3,18 @@
 import pytest
 
 from extensions.simulator import __main__ as command
+from pipelinerl.launcher.composing.compose import compose_config
 from pipelinerl.paths import ROOT
 
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf" / "exp").glob("*.yaml"))
 OF_ANSWERS = {"dpo": ["domain.path=pairs.jsonl"], "sft": ["domain.path=answers.jsonl"]}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_names_attempts_of_its_held_out_sets_alone(name):
+    config = compose_config([f"+exp={name}", *OF_ANSWERS.get(name, [])])
+    named = {one for one, attempts in config.eval.attempts_of.items() if attempts is not None}
+    assert named <= {*config.domain.options.get("heldout", [])}
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -44,6 +44,7 @@ def poisoned_run(run_dir: Path) -> RecordedRun:
     run = RecordedRun(
         run_dir,
         model={"path": str(run_dir.parent / "model")},
+        note=POISON + SURROGATE,
         **{POISON + SURROGATE: {POISON: [POISON + SURROGATE]}},
     )
     url = f"{SERVERS[0]}/{POISON}"
