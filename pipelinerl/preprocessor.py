@@ -85,7 +85,7 @@ class Preprocessor:
         self._rows.protect(self._rows.end)
         self._counts = GroupCounts()
         self._dropped_in_a_row = 0  # groups dropped since the last kept one
-        self._equal = Streak("equal_rewards", 1.0, steps=EQUAL_GROUPS)
+        self._equal = Streak("equal_rewards", bool, steps=EQUAL_GROUPS)
         self._next_metrics = 0.0
 
     def run(self) -> None:
