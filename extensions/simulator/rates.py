@@ -71,8 +71,7 @@ def by_arithmetic(name: str, config: RunConfig, shape: ModelShape, mean_context:
     """
     device = DEVICES[name]
     if config.shares_gpus:
-        halves = (device.flops / 2, device.memory_bytes_per_s / 2)
-        device = replace(device, flops=halves[0], memory_bytes_per_s=halves[1])
+        device = replace(device, flops=device.flops / 2, memory_bytes_per_s=device.memory_bytes_per_s / 2)
     gpus_per_server = config.inference.gpus_per_server
     ranks = config.world.trainer_ranks
     weights = 2 * shape.parameters

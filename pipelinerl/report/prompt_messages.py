@@ -58,21 +58,20 @@ def messages_of(parts: Iterable[Part]) -> list[Message]:
 def _by_role(parts: Iterable[Part]) -> Iterator[tuple[str, str]]:
     role = "system"
     text = ""
-    is_after_special = False
+    may_be_header = False
+    is_alone = False  # the part before is a role and nothing else
     for part, is_special in parts:
-        if is_special:
-            named = ROLES.get(part.strip(MARKS).lower())
-            header = None
-        else:
-            header = HEADER.match(part) if is_after_special else None
-            named = ROLES[header[1]] if header else None
+        header = HEADER.match(part) if may_be_header and not is_special else None
+        named = ROLES.get(part.strip(MARKS).lower()) if is_special else header and ROLES[header[1]]
         if named:
             yield role, text
             role = named
             text = part[header.end() :] if header else ""
         elif not is_special:
             text += part
-        is_after_special = is_special and not named
+        # The token after a role that stands alone ends the header, so text after it is the message.
+        may_be_header = is_special and not named and not is_alone
+        is_alone = bool(header) and header.end() == len(part)
     yield role, text
 
 

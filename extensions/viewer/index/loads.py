@@ -1,6 +1,5 @@
 """Divides the time of requests among seconds, servers and weight versions, for timelines of many requests."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
@@ -46,5 +45,5 @@ def _by_bin(intervals: np.ndarray, length: int) -> Iterator[tuple[int, float]]:
     shares = np.minimum(ends[which], bins + 1) - np.maximum(begins[which], bins)
     present, places = np.unique(bins, return_inverse=True)
     for at, share in zip(present.tolist(), np.bincount(places, weights=shares).tolist(), strict=True):
-        if share > 0 and math.isfinite(share):
+        if share > 0:
             yield at * length, share * length
