@@ -24,8 +24,9 @@ from pipelinerl.metrics import MetricsTail, MetricsWriter, metrics_path
 from pipelinerl.report.bottleneck import Finding
 from pipelinerl.report.bottleneck_watch import BottleneckWatch
 from pipelinerl.report.drops import describe_drops
+from pipelinerl.report.newest_warning import newest_warning
 from pipelinerl.report.one_problem import OneProblem
-from pipelinerl.report.stillness import Stillness
+from pipelinerl.report.stillness import STILL_S, Stillness
 from pipelinerl.report.time_left import STEPS, time_left
 
 ALARM = "alarm_"
@@ -220,7 +221,9 @@ class ConsoleView:
         self._poll()
         self._tell_beginning()
         if still := self._stillness.sentence(time.monotonic(), servers_alive):
-            self._console.print(still, style="bold yellow", soft_wrap=True)
+            warned = newest_warning(self._run_dir, 2 * STILL_S)
+            said = f"{still}; {warned}" if warned else still
+            self._console.print(said, style="bold yellow", markup=False, soft_wrap=True)
         if self._live:
             self._live.update(render(self._state, time.time()), refresh=True)
 
@@ -233,10 +236,10 @@ class ConsoleView:
             self._stillness.observe(process, line, time.monotonic())
         self._follow_problem()
         for warning in self._state.warnings:
-            self._console.print(warning, style="bold yellow", soft_wrap=True)
+            self._console.print(warning, style="bold yellow", markup=False, soft_wrap=True)
         self._state.warnings.clear()
         for sentence in self._state.bottleneck.unsaid:
-            self._console.print(sentence, style="bold", soft_wrap=True)
+            self._console.print(sentence, style="bold", markup=False, soft_wrap=True)
         self._state.bottleneck.unsaid.clear()
         if not self._live:
             print(*self._state.lines, sep="\n", end="\n" if self._state.lines else "", flush=True)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from contracts.records import Evaluated, SetResult
@@ -15,7 +16,7 @@ def print_evaluations(evaluations: Sequence[Evaluated]) -> None:
         return
     table = Table("held out", "problems", "attempts", "first", "best", "last")
     for name in rows_of(evaluations[-1]):
-        table.add_row(name, *cells(evaluations, name))
+        table.add_row(escape(name), *cells(evaluations, name))
     Console().print(table)
 
 

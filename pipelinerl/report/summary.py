@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from contracts.records import Evaluated
@@ -143,12 +144,12 @@ def what_is_covered(totals: RunTotals) -> str:
 
 
 def print_table(summary: dict[str, object], run_dir: Path) -> None:
-    table = Table(title=str(run_dir), title_justify="left", show_header=False)
+    table = Table(title=escape(str(run_dir)), title_justify="left", show_header=False)
     for name, value in summary.items():
         if name in NOT_IN_TABLE:
             continue
         text = "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-        table.add_row(name, text)
+        table.add_row(name, escape(text))
     Console().print(table)
 
 

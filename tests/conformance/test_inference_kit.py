@@ -70,12 +70,13 @@ def test_a_failure_says_what_was_expected_and_how_to_see_it_again(scripted_model
     with serving_mutant("OmitsEndOfSequence") as url:
         asked = ["--url", url, "--model", scripted_model, "--trust-remote-code", "--only", "G9"]
         assert run_here(*asked) == 1
-        shown = capfd.readouterr().out
+        shown, told = capfd.readouterr()
         assert run_here(*asked, "--part", "lines", "--json") == 1
         report = json.loads(capfd.readouterr().out)
     for text in ("expected:", "end-of-sequence", "reproduce:", "--only G9 --part lines"):
         assert text in shown
     assert TOKEN not in shown
+    assert "G9 tokens round-trip ...\nG9 fail: " in told
     assert report["kept"] is False and report["depth"] == "default"
     (row,) = report["guarantees"]
     assert (row["verdict"], row["part"]) == ("fail", "lines")

@@ -3,6 +3,7 @@
 import pytest
 
 from pipelinerl.report.console import ConsoleView
+from pipelinerl.report.newest_warning import newest_warning
 from pipelinerl.report.stillness import STILL_S, Stillness
 
 LOADED = ("trainer", {"step": 0, "weight_version": 0})
@@ -63,9 +64,22 @@ def test_it_is_said_once_until_something_moves(line):
     assert stillness.sentence(4 * STILL_S, 1)
 
 
-def test_the_console_prints_it(tmp_path, capsys, monkeypatch):
+def test_the_console_prints_it_with_the_newest_warning(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("pipelinerl.report.stillness.STILL_S", 0.0)
+    (tmp_path / "logs").mkdir()
+    for process, at, says in (
+        ("actor", 2000, "long ago"),
+        ("server-0", 2999, "[/answers]"),
+        ("judging", 2998, "no"),
+    ):
+        line = f"{at}-01-01 00:00:00,123 {process} WARNING {says}\nTraceback\n"
+        (tmp_path / "logs" / f"{process}.log").write_text(line)
     with ConsoleView(tmp_path, 10) as view:
         view.update(1)
         view.update(1)
-    assert capsys.readouterr().out.count("waiting for the first weights to be published") == 1
+    shown = capsys.readouterr().out
+    assert shown.count("waiting for the first weights to be published") == 1
+    assert "; at 2999-01-01 00:00:00 logs/server-0.log warned: [/answers]" in shown
+    (tmp_path / "logs" / "server-0.log").unlink()
+    (tmp_path / "logs" / "judging.log").unlink()
+    assert newest_warning(tmp_path, 60.0) is None

@@ -155,7 +155,7 @@ def test_the_table_shows_each_set_at_its_first_its_best_and_its_last(capsys, mon
     def result(version: int, easy: float, hard: float, **changes) -> Evaluated:
         sets = [
             SetResult(name="easy", problems=20, attempts=1, success=easy),
-            SetResult(name="hard", problems=10, attempts=16, success=hard),
+            SetResult(name="[/hard]", problems=10, attempts=16, success=hard),
         ]
         return evaluated(version, (2 * easy + hard) / 3, problems=30, sets=sets, **changes)
 
@@ -163,7 +163,7 @@ def test_the_table_shows_each_set_at_its_first_its_best_and_its_last(capsys, mon
     print_evaluations([result(0, 0.5, 0.0), between, result(40, 1.0, 0.5)])
     rows = [re.findall(r"[^│\s][^│]*[^│\s]", line) for line in capsys.readouterr().out.splitlines()]
     assert ["easy", "20", "avg@1", "0.500 (v0)", "1.000 (v40)", "1.000 (v40)"] in rows
-    assert ["hard", "10", "avg@16", "0.000 (v0)", "0.750 (v20–23)", "0.500 (v40)"] in rows
+    assert ["[/hard]", "10", "avg@16", "0.000 (v0)", "0.750 (v20–23)", "0.500 (v40)"] in rows
     assert ["all", "30", "0.333 (v0)", "0.833 (v40)", "0.833 (v40)"] in rows
     print_evaluations([evaluated(0, 0.25, failed=3)])  # of a stream from before there were sets
     assert "0.250 (v0, 3 failed)" in capsys.readouterr().out

@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
             Reference(options.model, options.trust_remote_code),
             only=options.only,
             part=options.part,
-            tell=lambda guarantee: print(f"{guarantee.code} {guarantee.name} ...", file=sys.stderr),
+            tell=lambda line: print(line, file=sys.stderr, flush=True),
             token=token_of(options.token_file),
             **given,
         )

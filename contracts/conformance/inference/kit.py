@@ -72,7 +72,7 @@ def check_inference(
     *,
     only: Sequence[str] | None = None,
     part: str | None = None,
-    tell: Callable[[Guarantee], None] = lambda guarantee: None,
+    tell: Callable[[str], None] = lambda line: None,
     **settings: Any,
 ) -> list[Verdict]:
     """Checks each guarantee, or those in `only`, on the servers at `urls`, and returns one verdict for each.
@@ -82,7 +82,7 @@ def check_inference(
 
         part: the only part to check, of the one guarantee in `only`.
         settings: fields of `Settings`.
-        tell: called with each guarantee before it is checked.
+        tell: called with a line before and after each guarantee is checked.
 
     Raises ValueError for an unknown guarantee, part or setting, and for servers with channels if no installed
     package has guarantees of these. Raises ConnectionError for a server that does not respond, and OSError or
@@ -110,7 +110,7 @@ def check_inference(
             if len(wanted) > 1 and any(guarantee.code == "G8" for guarantee in wanted):
                 # Measured first, so that G8 also detects slowdowns that earlier checks cause.
                 bench.speeds.extend([await _speed(server, reference) for server in bench.servers])
-            return [await _verdict(guarantee, parts, bench, tell) for guarantee, parts in wanted.items()]
+            return [await _told(guarantee, parts, bench, tell) for guarantee, parts in wanted.items()]
 
     return asyncio.run(run())
 
@@ -168,10 +168,16 @@ async def _speed(server: Server, reference: Reference) -> Speed | None:
         return None
 
 
-async def _verdict(
-    guarantee: Guarantee, parts: Parts[Part], bench: Bench, tell: Callable[[Guarantee], None]
+async def _told(
+    guarantee: Guarantee, parts: Parts[Part], bench: Bench, tell: Callable[[str], None]
 ) -> Verdict:
-    tell(guarantee)
+    tell(f"{guarantee.code} {guarantee.name} ...")
+    verdict = await _verdict(guarantee, parts, bench)
+    tell(f"{guarantee.code} {verdict.state}: {verdict.measured}")
+    return verdict
+
+
+async def _verdict(guarantee: Guarantee, parts: Parts[Part], bench: Bench) -> Verdict:
     started = time.monotonic()
     until = asyncio.get_running_loop().time() + LONGEST_S
     measured: list[str] = []

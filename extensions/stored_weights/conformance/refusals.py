@@ -94,7 +94,8 @@ def _bad_joins(at: StoreBench, join: dict[str, Any], capabilities: Sequence[str]
         bad(409, "stale_epoch", epoch=0),
         *(bad(422, "bad_key", public_keys=[{"id": "key", "ed25519": key}]) for key in NO_KEYS),
         *(
-            bad(422, "unsupported_channel", kind=kind, follow=False)
+            # Sources of the one kind are wrong ones of the other.
+            bad(422, "unsupported_channel", "source_refused", "invalid_request", kind=kind, follow=False)
             for kind in KINDS
             if kind not in capabilities
         ),

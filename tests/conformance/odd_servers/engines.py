@@ -30,6 +30,7 @@ class InBursts(ScriptedEngine):
                     [version for each in waiting for version in each.versions],
                     delta.finish_reason,
                     [tops for each in waiting for tops in each.top_logprobs],
+                    delta.commitments,
                 )
                 waiting = []
 
