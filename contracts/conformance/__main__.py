@@ -11,13 +11,25 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from contracts.conformance.inference.command import add_inference
-from contracts.conformance.trainer.command import add_trainer
 from contracts.support.command_line import command_parser
 
 
 def main() -> int:
     """Runs the command and returns its exit status."""
+    try:
+        options = parse()
+        run: Callable[[argparse.Namespace], int] = options.run
+        return run(options)
+    except ModuleNotFoundError as error:
+        print(f'cannot check: {error}; the kit needs: pip install "pipelinerl[conformance]"', file=sys.stderr)
+        return 2
+
+
+def parse() -> argparse.Namespace:
+    """Parses the command line. Raises ModuleNotFoundError without what the kit needs."""
+    from contracts.conformance.inference.command import add_inference
+    from contracts.conformance.trainer.command import add_trainer
+
     parser = command_parser("contracts.conformance", __doc__)
     commands = parser.add_subparsers(required=True)
     add_inference(
@@ -28,13 +40,7 @@ def main() -> int:
     model.add_argument("directory")
     model.add_argument("--kind", choices=("plain", "scaled", "hybrid", "sinks"), default="plain")
     model.set_defaults(run=write_model)
-    options = parser.parse_args()
-    try:
-        run: Callable[[argparse.Namespace], int] = options.run
-        return run(options)
-    except ModuleNotFoundError as error:
-        print(f'cannot check: {error}; the kit needs: pip install "pipelinerl[conformance]"', file=sys.stderr)
-        return 2
+    return parser.parse_args()
 
 
 def write_model(options: argparse.Namespace) -> int:

@@ -24,7 +24,9 @@ from transformers import (
     Qwen3_5TextConfig,
 )
 
-CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))
+CHARACTERS = "ĊĠ" + "".join(
+    map(chr, range(33, 127))
+)  # bytes as byte-level BPE names them: "\n" is Ċ, " " is Ġ
 VOCABULARY = {"<eos>": 0, "<pad>": 1} | {character: i + 2 for i, character in enumerate(CHARACTERS)}
 TEMPLATE = (
     "{% if enable_thinking is defined %}{{ 'thinking: ' ~ enable_thinking ~ '\\n' }}{% endif %}"
@@ -124,11 +126,14 @@ def _saved(model: PreTrainedModel, path: Path) -> str:
 
 
 def character_tokenizer(size: int = len(VOCABULARY)) -> PreTrainedTokenizerFast:
-    """Returns a tokenizer of characters. Its other ids, up to `size`, occur in no text."""
+    """Returns a tokenizer of ASCII characters. Its other ids, up to `size`, occur in no text.
+
+    It is byte-level BPE without merges, as which transformers reads the file of any Qwen2.
+    """
     fillers = {f"<{i}>": i for i in range(len(VOCABULARY), size)}
-    tokenizer = Tokenizer(models.WordLevel(VOCABULARY | fillers, unk_token="?"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    tokenizer.decoder = decoders.Fuse()
+    tokenizer = Tokenizer(models.BPE(VOCABULARY | fillers, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<pad>")
     fast.chat_template = TEMPLATE
     return fast

@@ -220,6 +220,7 @@ inference.urls=[127.0.0.1:1] | 127.0.0.1:1 is none like http://HOST:PORT
 "inference.command=[sh,'{port}','{prt}']" | in braces are {host}, {port} and {model} alone
 "inference.command=[sh,x]" | no word has {port}
 "inference.command=[nosuchprogram,'{port}']" | nosuchprogram is no program here
+"inference.command=[sh,launch.py,'{port}']" | servers start in the run's directory; write /
 inference=volunteers | inference=volunteers needs weights=relay
 inference=volunteers weights=relay sampling.seeded=true | their draws are prescribed by keys
 inference=volunteers weights=relay world.servers=2 | would start several gateways

@@ -20,7 +20,8 @@ Fields = Callable[[int], dict[str, Any]]
 class CrossingUpdates:
     """Publishes versions while requests run. fields_of: returns further fields of a server's request.
 
-    With `keep`, a version has the weights of the one before, so that one forward gives all tokens.
+    With `keep`, a version has the weights of the one before, so that one forward gives all tokens. At the end
+    the servers have the weights of their version, as the other parts of a guarantee expect.
     """
 
     def __init__(self, bench: Bench, trainer: TrainerPeer, fields_of: Fields):
@@ -31,6 +32,12 @@ class CrossingUpdates:
 
     def weights(self, version: int) -> Weights:
         return self._bench.weights(self._seeds[version])
+
+    async def _publish_own(self) -> None:
+        version = self._trainer.version
+        if self._seeds[version] != version:
+            self._seeds[version + 1] = version + 1
+            await self._trainer.publish(version + 1, self.weights(version + 1))
 
     async def cross(self, kv_cache: str) -> list[tuple[int, Sample, str]]:
         """Publishes until a request of every server crosses an update. Returns the requests of that one.
@@ -47,6 +54,7 @@ class CrossingUpdates:
                 await asyncio.gather(*(task for _, task in tasks))
             found = [(server, task.result()) for server, task in tasks]
             if {server for server, sample in found if len(sample.spans) > 1} == set(bench.servers):
+                await self._publish_own()
                 how = f"publish version {version}, {kv_cache}, while requests with {self._fields_of(0)} run"
                 return [
                     (number % TOGETHER, sample, f"{server}: {how}")

@@ -11,7 +11,7 @@ from pipelinerl.launcher.resource_requests import Role
 from pipelinerl.launcher.supervising.failures import in_words
 
 SECRETLESS: tuple[Role, ...] = ("judging", "transport")  # jobs that get none of the run's secrets
-RAISED = re.compile(r"(\[rank\d+\]: )?[A-Za-z_][\w.]*(Error|Exception)\b")  # the last line of a traceback
+RAISED = re.compile(r"(\[rank\d+\]: )?([A-Za-z_][\w.]*)?(Error|Exception)\b|panic: ")  # of Python, Node, Go
 ERROR = re.compile(r".*\b(ERROR|CRITICAL|FATAL)\b|(?i:fatal|error)\b|what\(\):")
 IGNORED = re.compile(r"(?m)^Exception ignored in.*\n(?:Traceback.*\n(?:[ \t].*\n)*.*\n?)?")
 ROUTINE = re.compile(r".*\b(INFO|DEBUG)\b")

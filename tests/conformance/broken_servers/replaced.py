@@ -87,7 +87,7 @@ def keeps_the_reason_of_the_last_failure(options):
     UpdateLedger._record_failed = note
 
 
-@mutant("G7", "'receiving'", part="slow-trainer")
+@mutant("G7", "'receiving'|is still being received", part="slow-trainer")
 def answers_before_the_update_has_ended(options):
     right = UpdateRecord.wait
 

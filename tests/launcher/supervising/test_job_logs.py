@@ -22,6 +22,7 @@ IGNORED = [
         ([NEWS, "ValueError: no such model", "Unclosed connector"], "ValueError: no such model", ""),
         ([NEWS, "ValueError: no such model"], "ValueError: no such model", "ValueError: no such model"),
         (["no such file"], "no such file", ""),
+        (["Error: no module", "  at x:1", "Node.js v20.20.2"], "Error: no module", ""),
         (
             [*IGNORED, "ValueError: the true cause"],
             "ValueError: the true cause",

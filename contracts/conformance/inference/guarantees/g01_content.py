@@ -9,6 +9,7 @@ from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.buckets import bucket_bytes_for, packed
 from contracts.conformance.inference.content_events import after_every_event, under_load
 from contracts.conformance.inference.context_edge import check_full_context
+from contracts.conformance.inference.recovery import ready_to_join, restarts
 from contracts.conformance.inference.reference import Weights
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.inference.weight_variants import (
@@ -101,7 +102,10 @@ async def lent(bench: Bench) -> str:
 
 
 async def _half_lent(bench: Bench, trainer: TrainerPeer) -> None:
-    """Leaves the group after the first bucket of an update. The weights before it must serve on."""
+    """Leaves the group after the first bucket of an update. The weights before it must serve on.
+
+    A server whose engine restarts serves none until the next version.
+    """
     weights = bench.weights(trainer.version + 1)
     request = trainer.update_request(trainer.version + 1, weights)
     await trainer.request_update(request)
@@ -116,6 +120,9 @@ async def _half_lent(bench: Bench, trainer: TrainerPeer) -> None:
                 "failed and not touched: rank 0 left after the first bucket",
                 "join with backend ipc, lend one bucket of an update, leave",
             )
+        if await restarts(server):
+            await ready_to_join(bench, server, "half an update")
+            continue
         await bench.check_content(server, bench.weights(trainer.version), trainer.version, "half an update")
 
 

@@ -62,18 +62,23 @@ async def _held_by(bench: Bench, trainer: TrainerPeer, server: Server) -> int:
 
 
 async def _sleeps_twice(bench: Bench, trainer: TrainerPeer, requests: Held) -> list[int]:
-    """Returns the indices of the requests that were held in the second sleep."""
+    """Returns the indices of the requests that were held in the second sleep.
+
+    A server with one slot answers the new requests, which it got while it slept, after all others.
+    """
     server = requests.server
     version = trainer.version
     slept: list[int] = []
-    for _ in range(2):
-        held = (await put_to_sleep(trainer, server))["held"]
-        new = asyncio.create_task(server.complete(bench.reference.prompt(6), SHORT))
-        async with cancelling([new]):
-            await requests.check_quiet(held)
-            if new.done():
+    new: list[asyncio.Task[Sample]] = []
+    async with cancelling(new):
+        for _ in range(2):
+            waiting = sum(not task.done() for task in new)
+            held = (await put_to_sleep(trainer, server))["held"]
+            new.append(asyncio.create_task(server.complete(bench.reference.prompt(6), SHORT)))
+            await requests.check_quiet(held - waiting)
+            if new[-1].done():
                 raise GuaranteeError(
-                    f"a new request was answered while the server slept: {new.result()}",
+                    f"a new request was answered while the server slept: {new[-1].result()}",
                     "it waits until the server wakes",
                     f"{server}: POST {SLEEP}, then complete",
                 )
@@ -85,7 +90,8 @@ async def _sleeps_twice(bench: Bench, trainer: TrainerPeer, requests: Held) -> l
                 )
             slept = [i for i, task in enumerate(requests.tasks) if not task.done()]
             await wake(trainer, server, version)
-            bench.check_label(await new, version, f"{server}: complete while it sleeps, then wake it")
+        for task in new:
+            bench.check_label(await task, version, f"{server}: complete while it sleeps, then wake it")
     return slept
 
 
