@@ -36,10 +36,10 @@ async def _leave(bench: Bench, run: TrainerPeer, when: str, updating: bool = Fal
     named = {"run": run.run, "epoch": run.epoch}
     for server in bench.servers:
         await _expect_left(server, named, True, when)
+        if updating and not await restarts(server):
+            await _expect_cancelled(server, version, when)
         if await restarts(server):
             continue
-        if updating:
-            await _expect_cancelled(server, version, when)
         if (group := (await server.contract()).group) is not None:
             raise GuaranteeError(f"/contract says {group}", "no group any more", f"{server}: leave {when}")
         newer = request | {"version": version + 1}  # an equal request would get the first answer again

@@ -13,7 +13,7 @@ class Slow(ScriptedEngine):
     """Needs 50 ms per token."""
 
 
-@odd(on="G2/several G5/updates G9/streams")
+@odd(on="G2/several G5/updates G9/streams G18/states")
 class InBursts(ScriptedEngine):
     """Delivers its tokens sixteen at a time."""
 
@@ -77,7 +77,7 @@ class TwoSlots(Slots):
     slots = 2
 
 
-@odd(token_delay_s=0.0005, on="G3/updates G11/connections")
+@odd(token_delay_s=0.0005, on="G3/updates G11/connections G19/held")
 class OneSlot(Slots):
     slots = 1
 

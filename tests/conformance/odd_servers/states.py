@@ -10,11 +10,19 @@ from tests.conformance.odd_servers.registry import odd
 RESTART_S = 0.5
 
 
-@odd(on="G1/events G5/failed-update G6/retries G7/polls G7/infinities")
+@odd(on="G1/events G1/lent G5/failed-update G6/retries G7/polls G7/infinities G7/leaving")
 class RestartsAfterAFailedUpdate(ScriptedEngine):
-    """Restarts its engine once it has reported that a group's update failed, and is then a fresh server."""
+    """Restarts its engine once it has reported that a group's update failed, and is then a fresh server.
+
+    So it cannot hold requests in its sleep, and offers none.
+    """
 
     restarts = 0
+
+    def info(self):
+        offered = super().info()
+        kept = [word for word in offered.capabilities if word != "sleep"]
+        return offered.model_copy(update={"capabilities": kept})
 
     async def start(self, version):
         await super().start(version)
