@@ -95,7 +95,7 @@ class HasASmallContext(ScriptedEngine):
         return 256
 
 
-@odd(on="G2/arrivals G2/prompts G3/updates")
+@odd(on="G2/arrivals G2/prompts G3/updates G19/update")
 class StopsAtTheAcceptance(ScriptedEngine):
     """Pauses as soon as a `paused` update is accepted, and not when its first bucket arrives."""
 
@@ -103,11 +103,13 @@ class StopsAtTheAcceptance(ScriptedEngine):
         if request.receive == "staged":
             await super().receive_weights(request, progress)
             return
+        paused = self._paused  # in its sleep
         await self._set_paused(True)
         try:
             await super().receive_weights(request, progress)
+            paused = False
         finally:
-            await self._set_paused(False)
+            await self._set_paused(paused)
 
 
 @odd(on="G2/arrivals G3/updates G5/queued")
