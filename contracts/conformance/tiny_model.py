@@ -24,9 +24,8 @@ from transformers import (
     Qwen3_5TextConfig,
 )
 
-CHARACTERS = "ĊĠ" + "".join(
-    map(chr, range(33, 127))
-)  # bytes as byte-level BPE names them: "\n" is Ċ, " " is Ġ
+# Bytes as byte-level BPE names them: a line break is Ċ, a space Ġ.
+CHARACTERS = "ĊĠ" + "".join(map(chr, range(33, 127)))
 VOCABULARY = {"<eos>": 0, "<pad>": 1} | {character: i + 2 for i, character in enumerate(CHARACTERS)}
 TEMPLATE = (
     "{% if enable_thinking is defined %}{{ 'thinking: ' ~ enable_thinking ~ '\\n' }}{% endif %}"

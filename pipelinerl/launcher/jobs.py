@@ -1,6 +1,7 @@
 """Plans the command and the environment of each process of a run. Starts nothing."""
 
 import math
+import os
 import shutil
 import sys
 import tempfile
@@ -159,11 +160,10 @@ class JobPlanner:
             raise PlanError("inference.command: no word has {port}, at which the server must listen")
         if not executor_class(self._config).spans_nodes and shutil.which(engine.command[0]) is None:
             raise PlanError(f"inference.command: {engine.command[0]} is no program here")
-        for path in map(Path, engine.command):
-            if path.is_file() and not path.is_absolute():
-                raise PlanError(
-                    f"inference.command: servers start in the run's directory; write {path.absolute()}"
-                )
+        for word in engine.command:
+            if os.path.isfile(word) and not os.path.isabs(word):  # of a long word Path would raise
+                path = Path(word).absolute()
+                raise PlanError(f"inference.command: servers start in the run's directory; write {path}")
         places = {"host": self._host(placement), "port": placement.port, "model": self._config.model.path}
         try:
             return tuple(part.format(**places) for part in engine.command)

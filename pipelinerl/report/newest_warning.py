@@ -4,6 +4,8 @@ import re
 import time
 from pathlib import Path
 
+from contracts.support.messages import printable
+
 NEWEST_BYTES = 65536  # of each log that are read
 WARNING = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+ \S+ (?:WARNING|ERROR) (.+)$", re.MULTILINE)
 MOST = 300  # characters of a warning
@@ -18,4 +20,4 @@ def newest_warning(run_dir: Path, within_s: float) -> str | None:
             file.seek(max(0, log.stat().st_size - NEWEST_BYTES))
             text = file.read().decode(errors="replace")
         found += [(at, log.name, said[:MOST]) for at, said in WARNING.findall(text)[-1:] if at >= since]
-    return "at {} logs/{} warned: {}".format(*max(found)) if found else None
+    return printable("at {} logs/{} warned: {}".format(*max(found))) if found else None

@@ -69,7 +69,7 @@ def test_the_console_prints_it_with_the_newest_warning(tmp_path, capsys, monkeyp
     (tmp_path / "logs").mkdir()
     for process, at, says in (
         ("actor", 2000, "long ago"),
-        ("server-0", 2999, "[/answers]"),
+        ("server-0", 2999, "[/answers]\x1b[2J"),
         ("judging", 2998, "no"),
     ):
         line = f"{at}-01-01 00:00:00,123 {process} WARNING {says}\nTraceback\n"
@@ -79,7 +79,7 @@ def test_the_console_prints_it_with_the_newest_warning(tmp_path, capsys, monkeyp
         view.update(1)
     shown = capsys.readouterr().out
     assert shown.count("waiting for the first weights to be published") == 1
-    assert "; at 2999-01-01 00:00:00 logs/server-0.log warned: [/answers]" in shown
+    assert "; at 2999-01-01 00:00:00 logs/server-0.log warned: [/answers]\\x1b[2J" in shown
     (tmp_path / "logs" / "server-0.log").unlink()
     (tmp_path / "logs" / "judging.log").unlink()
     assert newest_warning(tmp_path, 60.0) is None
