@@ -19,6 +19,7 @@ from tests.pipeline.runs import (
     start,
     wait_for_record,
 )
+from tests.step_gate import StepGate
 
 EVERY = 4
 STEPS = 16
@@ -60,9 +61,11 @@ def largest_difference(rows: list[MicroBatchRow]) -> float:
 def test_each_row_is_scored_by_the_policy_of_the_last_renewal_though_the_server_hangs(tmp_path):
     """Its schedule is the conventional one, so all is trained by the weights that sampled it."""
     run = tmp_path / "run"
-    launcher = start(run, *RENEWED)
+    gate = StepGate(tmp_path, steps=EVERY + 1)
+    launcher = start(run, *RENEWED, *gate.settings)
     wait_for_record(run, "trainer_events", StepClosed, count=EVERY + 1)
     os.kill(reference_pid(run), signal.SIGSTOP)
+    gate.open()
     status, err = finish(launcher)
     assert status == 0, err
     (restarted,) = [r for r in records(run, "launcher_events") if isinstance(r, Restarted)]
