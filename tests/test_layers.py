@@ -18,8 +18,8 @@ def test_import_rules():
 
 MOST_LINES = {  # of Python, so that the trunk grows only on purpose
     ("contracts",): 4_810,
-    ("pipelinerl",): 29_020,
-    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 46_380,
+    ("pipelinerl",): 29_060,
+    ("contracts", "inference_adapters", "pipelinerl", "trainer_adapters"): 46_420,
 }
 
 

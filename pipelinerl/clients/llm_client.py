@@ -3,7 +3,6 @@
 Every response is checked against the contract. A server's failure may end an attempt, but never the run.
 """
 
-import asyncio
 import json
 import time
 from collections import Counter
@@ -22,6 +21,7 @@ from contracts.tool_calls import parse_tool_calls
 from pipelinerl.clients.attempt_requests import AttemptRequests
 from pipelinerl.clients.completions import Asked, Prompt, Sampling, complete
 from pipelinerl.clients.faults import InvalidResponseError
+from pipelinerl.clients.off_loop import OffLoop
 from pipelinerl.clients.partial_completions import SegmentPolicy, joined, prompt_of_next, without_tokens
 from pipelinerl.clients.server_forms import ServerForms
 from pipelinerl.clients.server_pool import ServerPool
@@ -76,6 +76,7 @@ class LLMClient:
     away: Callable[[], AbstractContextManager[None]] = nullcontext
     requesting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     soft_deadline: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    _off_loop: OffLoop = field(default_factory=OffLoop)
     _requests: Counter[bytes] = field(default_factory=Counter)  # numbers of seeded requests, by prompt
 
     def limited(self, max_tokens: int | None = None, stop: Sequence[str] = ()) -> "LLMClient":
@@ -136,7 +137,7 @@ class LLMClient:
             completion = self.segments.stopped(joined(completion, more.completion))
         text = self.decode(completion.token_ids) if self.decode and completion.segments else "".join(texts)
         if self.conversations:
-            return await asyncio.to_thread(self._parsed, asked, completion, text)
+            return await self._off_loop.run(len(completion.token_ids), self._parsed, asked, completion, text)
         calls = answer.tool_calls
         if tools and completion.segments:
             text, calls = parse_tool_calls(text)
@@ -147,14 +148,13 @@ class LLMClient:
         if self.conversations is None:
             raise ValueError("an answer in text needs the model's tokenizer; give its token ids instead")
         asked = Conversation(messages, options=self.options)
-        return await asyncio.to_thread(self.conversations.answered, asked, answer)
+        return await self._off_loop.run(None, self.conversations.answered, asked, answer)
 
     async def prompt_of(self, messages: list[dict[str, str]]) -> list[int]:
         """Returns the token ids of a conversation's prompt. Raises ValueError without a tokenizer."""
         if self.conversations is None:
             raise ValueError("a prompt for the reference needs the model's tokenizer")
-        asked = Conversation(messages, options=self.options)
-        return await asyncio.to_thread(self.conversations.render, asked)
+        return await self._rendered(Conversation(messages, options=self.options))
 
     async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
         """Returns the judgement of a verifier of the domain on `text`. Raises JudgeError."""
@@ -174,12 +174,15 @@ class LLMClient:
         asked = Conversation(messages, tools, self.options)
         if self.options and (self.conversations is None or not (after or asked.is_text)):
             raise ValueError("options of the chat template need a prompt that the pipeline renders")
-        # Loading a tokenizer takes seconds, in which a blocked event loop would lose connections.
         if after is not None:
-            return await asyncio.to_thread(self._continued, after, asked)
+            return await self._off_loop.run(None, self._continued, after, asked)
         if self.conversations is None or not asked.is_text:  # pictures are the servers' to render
             return asked, messages
-        return asked, await asyncio.to_thread(self.conversations.render, asked)
+        return asked, await self._rendered(asked)
+
+    async def _rendered(self, asked: Conversation) -> list[int]:
+        length = None if asked.tools else sum(len(message["content"]) for message in asked.messages)
+        return await self._off_loop.run(length, self.conversations.render, asked)
 
     def _continued(self, after: Answer, new: Conversation) -> tuple[Conversation, list[int]]:
         """Returns the conversation after an answer with the messages of `new`, and its prompt."""
