@@ -91,7 +91,7 @@ verifiers-env: .venv-verifiers/ready  ## Install the package verifiers in .venv-
 	.venv-verifiers/bin/pip install --quiet -r $<
 	touch $@
 
-grid: $(VENV)/demo $(VENV)/deepspeed .venv-vllm/ready .venv-sglang/ready  ## Run the demo on every engine with every trainer, and on all engines at once. 22 minutes.
+grid: $(VENV)/demo $(VENV)/deepspeed .venv-vllm/ready .venv-sglang/ready  ## Run the demo on every engine with every trainer, and on all engines at once. 27 minutes.
 	$(VENV)/bin/python -m benchmarks.grid
 
 recipes: $(VENV)/demo  ## Run every recipe on the demo and print the table of docs/recipes.md. 45 minutes.
