@@ -1,8 +1,8 @@
-"""Conversions of conversations, in threads: short ones on the event loop, where they take less time."""
+"""Runs conversions of conversations in threads, and short ones on the event loop, which takes less time."""
 
 import asyncio
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -27,9 +27,11 @@ class OffLoop:
         if self._is_loaded and self._in_threads == 0 and length is not None and length <= SHORT:
             return convert(*given, **more)
         self._in_threads += 1
-        try:
-            result = await asyncio.to_thread(convert, *given, **more)
-        finally:
-            self._in_threads -= 1
+        thread = asyncio.create_task(asyncio.to_thread(convert, *given, **more))
+        thread.add_done_callback(self._left_thread)
+        result = await asyncio.shield(thread)  # of one that is cancelled the thread goes on
         self._is_loaded = True
         return result
+
+    def _left_thread(self, thread: asyncio.Task[Any]) -> None:
+        self._in_threads -= 1
